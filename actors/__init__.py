@@ -1,0 +1,1 @@
+"""Everything that plays: batched games, strategies and the samplers that traverse them."""

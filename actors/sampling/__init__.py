@@ -1,0 +1,1 @@
+"""Traversals in lockstep: external, outcome and exact sampling."""

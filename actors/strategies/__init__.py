@@ -1,0 +1,1 @@
+"""Strategies: what to play at an information state."""

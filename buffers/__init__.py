@@ -1,0 +1,1 @@
+"""Everything that remembers: row schemas, packed keys, reservoirs, circular buffers and their shards."""

@@ -1,0 +1,1 @@
+"""Everything that learns: networks, losses and the fitting loops."""
