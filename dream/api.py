@@ -1,0 +1,93 @@
+"""Training, going on, evaluating and playing, as four functions.
+
+result = dream.train("kuhn-dream-quick", run_dir="runs/first", iterations=50)
+result.exploitability_milli, result.unit
+policy = dream.load_policy(result.run_dir)     # an open_spiel.python.policy.Policy
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dream import config as configuration
+from dream.config import RunConfig
+from dream.results import Evaluation, Result
+
+if TYPE_CHECKING:
+    from open_spiel.python.policy import Policy
+
+__all__ = ["default_run_dir", "evaluate", "load_policy", "resume", "train"]
+
+
+def default_run_dir(name: str) -> Path:
+    """`runs/<name>-<UTC time>`, in the working directory."""
+    return Path("runs") / f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+
+
+def train(
+    config: RunConfig | str | Path,
+    *,
+    run_dir: str | Path | None = None,
+    overrides: Sequence[str] = (),
+    progress: bool = True,
+    **changes: Any,
+) -> Result:
+    """Trains a preset, a YAML file or a configuration in a new run folder.
+
+    `overrides` are `KEY=VALUE` strings, as on the command line; `changes` are the same as keywords, nested:
+    `train("leduc-dream", iterations=50, sampling={"traversals": 500})`. Without `run_dir` the folder is
+    `runs/<preset>-<UTC time>`. Ctrl-C and SIGTERM commit and return with `interrupted` set.
+
+    Raises ConfigError for what cannot be run (an unknown preset, key, value), GameError for a game that
+    cannot be trained on, RunFolderError for a folder that is already in use.
+    """
+    from dream import wiring
+
+    name, settings = _configuration(config, overrides, changes)
+    folder = Path(run_dir) if run_dir is not None else default_run_dir(name)
+    return wiring.train(settings, folder, progress=progress)
+
+
+def _configuration(
+    config: RunConfig | str | Path, overrides: Sequence[str], changes: dict[str, Any]
+) -> tuple[str, RunConfig]:
+    """The name for a run folder, and the configuration with all changes laid over it."""
+    if isinstance(config, RunConfig):
+        name, settings = "run", configuration.with_overrides(config, overrides)
+    else:
+        name, settings = Path(config).stem, configuration.load(config, overrides)
+    return name, configuration.merged(settings, changes) if changes else settings
+
+
+def resume(run_dir: str | Path, overrides: Sequence[str] = (), *, progress: bool = True) -> Result:
+    """Goes on from the newest commit of `run_dir`, to the same networks as if it had never stopped.
+
+    `overrides` may extend the run (`iterations=4000`). Raises RunFolderError when there is no run,
+    CheckpointError when no commit can be read, ConfigError for an override that cannot be applied.
+    """
+    from dream import wiring
+
+    return wiring.resume(Path(run_dir), overrides, progress=progress)
+
+
+def evaluate(
+    run_dir: str | Path, iterations: Sequence[int] | None = None, average: str | None = None
+) -> list[Evaluation]:
+    """Exact exploitability of the average strategy of a stored run, after each of `iterations`.
+
+    `iterations` None is the last one; `average` (`bank` or `network`) None is the algorithm's own. Raises
+    RunFolderError, ConfigError.
+    """
+    from dream import wiring
+
+    return list(wiring.evaluate(Path(run_dir), iterations, average))
+
+
+def load_policy(run_dir: str | Path, iteration: int | None = None) -> Policy:
+    """The average strategy of a run (after `iteration`; None is the last) as an OpenSpiel policy."""
+    from dream import wiring
+
+    return wiring.policy(Path(run_dir), iteration)
