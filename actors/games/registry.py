@@ -209,8 +209,8 @@ def _unit(game: pyspiel.Game) -> tuple[str, float]:
     return ("mA/g", 1.0) if parameters.get("name") in _ANTE_ONE else ("m/g", 1.0)
 
 
-def _numbers(text: object) -> list[int]:
-    return [int(word) for word in str(text).split()]
+def _numbers(text: str) -> list[int]:
+    return [int(word) for word in text.split()]
 
 
 def _with_defaults(poker: Mapping[str, Any]) -> dict[str, Any]:
@@ -224,33 +224,38 @@ _SUBGAME_HANDS: Final = 2652
 
 def _refuse_bad_poker(game_string: str, poker: Mapping[str, Any]) -> None:
     """ACPC's game parser ends the process on a bad definition: check what it checks, in words."""
-    full = _with_defaults(poker)
-    for key, allowed in (*_poker_ranges(full), *_poker_lists(full, "stack" in poker), *_poker_deals(full)):
+    defaults = _with_defaults({})
+    if any(type(value) is not type(defaults.get(key)) for key, value in poker.items() if key != "name"):
+        return  # an unknown key or a wrong type: OpenSpiel refuses them itself
+    full = {**defaults, **poker}
+    stacked = "stack" in poker or full["betting"] != "limit"
+    problems = (*_poker_ranges(full), *_poker_lists(full, stacked))
+    for key, allowed in problems or tuple(_poker_deals(full, stacked)):
         raise GameError(f"{game_string!r}: {key}={full[key]} is not allowed: {allowed}.")
 
 
 def _poker_ranges(full: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """(key, what is allowed) of whole numbers out of range. Wrong types are left to OpenSpiel's own check."""
-    if isinstance(full["numPlayers"], int) and full["numPlayers"] != 2:
+    """(key, what is allowed) of whole numbers out of range."""
+    if full["numPlayers"] != 2:
         yield "numPlayers", "only two-player games are trained"
     ranges = (("numRounds", 1, 4), ("numSuits", 1, 4), ("numRanks", 1, 13), ("numHoleCards", 1, 3))
     for key, low, high in (*ranges, ("potSize", 0, _CHIPS)):
-        if isinstance(full[key], int) and not low <= full[key] <= high:
+        if not low <= full[key] <= high:
             yield key, f"{low} to {high}"
 
 
-def _poker_lists(full: Mapping[str, Any], stacks_given: bool) -> Iterator[tuple[str, str]]:
+def _poker_lists(full: Mapping[str, Any], stacked: bool) -> Iterator[tuple[str, str]]:
     """(key, what is allowed) of lists that are too short or hold a number out of range."""
     rounds, limit = full["numRounds"], full["betting"] == "limit"
     for key, length, low, high, needed in (
         ("blind", 2, 0, _CHIPS, True),
-        ("stack", 2, 1, _CHIPS, stacks_given or not limit),
+        ("stack", 2, 1, _CHIPS, stacked),
         ("firstPlayer", rounds, 1, 2, True),
         ("numBoardCards", rounds, 0, 7, True),
         ("raiseSize", rounds, 1, _CHIPS, limit),
         ("maxRaises", rounds, 0, 255, bool(full["maxRaises"])),
     ):
-        if not needed or not isinstance(full[key], str):
+        if not needed:
             continue
         words = full[key].split()
         fine = all(word.isdigit() and low <= int(word) <= high for word in words)
@@ -258,18 +263,16 @@ def _poker_lists(full: Mapping[str, Any], stacks_given: bool) -> Iterator[tuple[
             yield key, f"{length} whole numbers of {low} to {high}, separated by spaces"
 
 
-def _poker_deals(full: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _poker_deals(full: Mapping[str, Any], stacked: bool) -> Iterator[tuple[str, str]]:
     """(key, what is allowed) of lists that are well formed, but ask for chips or cards that are not there."""
-    if any(not isinstance(full[key], str) for key in ("blind", "stack", "numBoardCards")):
-        return
-    if any(b > s for b, s in zip(_numbers(full["blind"]), _numbers(full["stack"]), strict=False)):
+    if stacked and any(b > s for b, s in zip(_numbers(full["blind"]), _numbers(full["stack"]), strict=False)):
         yield "blind", f"at most the stack ({full['stack']})"
     board = sum(_numbers(full["numBoardCards"])[: full["numRounds"]])
     if board > 7 or board + 2 * full["numHoleCards"] > full["numSuits"] * full["numRanks"]:
         yield "numBoardCards", "at most 7 in all, and no more cards than the deck holds"
-    if not re.fullmatch(r"([2-9TJQKA][cdhs])*", str(full["boardCards"])):
+    if not re.fullmatch(r"([2-9TJQKA][cdhs])*", full["boardCards"]):
         yield "boardCards", "cards such as 2c or Ah, without spaces"
-    if str(full["handReaches"]).split() and len(str(full["handReaches"]).split()) != _SUBGAME_HANDS:
+    if len(full["handReaches"].split()) not in (0, _SUBGAME_HANDS):
         yield "handReaches", f"{_SUBGAME_HANDS} probabilities, separated by spaces"
 
 
