@@ -1,0 +1,69 @@
+"""What all buffers have in common, and what readers of rows get."""
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from buffers.frames import Snapshot
+from buffers.rows import Rows
+
+
+class Delta(NamedTuple):
+    """Slots written since an earlier version: `rows[k]` (copies) now stand in slot `index[k]` i8, ascending.
+
+    `version` is what to ask with next time. A mirror that applies every delta equals `view()`.
+    """
+
+    version: int
+    index: NDArray[np.int64]  # type: ignore[assignment]  # hides a method of tuple that nobody needs
+    rows: Rows
+
+
+class Buffer(Protocol):
+    """Takes rows in, says how full it is, and can be put on disk."""
+
+    @property
+    def size(self) -> int:
+        """Rows held."""
+
+    @property
+    def seen(self) -> int:
+        """Rows ever offered."""
+
+    @property
+    def capacity(self) -> int:
+        """Rows held at most."""
+
+    @property
+    def version(self) -> int:
+        """Grows with every change; 0 when nothing was ever added."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes allocated now."""
+
+    def add(self, rows: Rows) -> None:
+        """Offers rows, in order; they are copied."""
+
+    def snapshot(self) -> Snapshot:
+        """The full state. Arrays are views: encode or copy them before the next `add`."""
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Replaces the state by that of a snapshot of an equally configured buffer."""
+
+
+class RowBuffer(Buffer, Protocol):
+    """A buffer that keeps single rows in numbered slots 0 to size - 1."""
+
+    def settle(self) -> None:
+        """Brings the buffer to exactly min(seen, capacity) rows."""
+
+    def view(self) -> Rows:
+        """All rows in slot order, without a copy; valid until the next `add`. Not to be written to."""
+
+    def delta(self, version: int) -> Delta:
+        """Slots written since `version`: 0, or a version from the future, asks for all of them."""
+
+    def sample(self, n: int, rng: np.random.Generator) -> Rows:
+        """`n` rows drawn uniformly with replacement; raises ValueError when the buffer is empty."""
