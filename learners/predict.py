@@ -1,0 +1,50 @@
+"""Parameters to callables: what strategies and baselines ask of a network, without knowing torch."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from learners.inputs import HistoryInputs, StateInputs
+from learners.networks import Network, NetworkSpec, Parameters
+
+_ROWS = 1 << 16  # rows of one forward pass: bounds the memory of a large batch
+
+
+class Predictor:
+    """A network of fixed sizes whose weights are exchanged: keys [n] -> outputs f4[n, A] as numpy."""
+
+    def __init__(self, spec: NetworkSpec, device: torch.device) -> None:
+        self._network = Network(spec, device)
+
+    def load(self, parameters: Parameters) -> None:
+        """Exchange the weights."""
+        self._network.load(parameters)
+
+    def advantages(self, inputs: StateInputs, keys: NDArray[Any]) -> NDArray[np.float32]:
+        """[n, A] network outputs at information states."""
+        return self._blocks(keys, lambda block: self._network(inputs.read(block)[0]))
+
+    def probabilities(self, inputs: StateInputs, keys: NDArray[Any]) -> NDArray[np.float32]:
+        """[n, A] softmax of the outputs over the legal actions."""
+
+        def block_probabilities(block: NDArray[Any]) -> torch.Tensor:
+            features, legal = inputs.read(block)
+            return torch.softmax(self._network(features).masked_fill(legal == 0, -torch.inf), dim=1)
+
+        return self._blocks(keys, block_probabilities)
+
+    def values(self, inputs: HistoryInputs, keys: NDArray[Any]) -> NDArray[np.float32]:
+        """[n, A] network outputs at histories."""
+        return self._blocks(keys, lambda block: self._network(inputs.read(block)))
+
+    def _blocks(
+        self, keys: NDArray[Any], evaluate: Callable[[NDArray[Any]], torch.Tensor]
+    ) -> NDArray[np.float32]:
+        with torch.inference_mode():
+            if len(keys) <= _ROWS:
+                return evaluate(keys).cpu().numpy()
+            blocks = [evaluate(keys[at : at + _ROWS]).cpu().numpy() for at in range(0, len(keys), _ROWS)]
+        return np.concatenate(blocks)

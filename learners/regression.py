@@ -1,0 +1,56 @@
+"""Advantage and average networks: both regress targets on information states, only the loss differs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from learners.feed import RegressionFeed
+from learners.fit import FitMetrics, Optimiser, fit
+from learners.networks import Network, NetworkSpec, Parameters
+
+RegressionLoss = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # output, target, legal, weight
+
+
+@dataclass(frozen=True)
+class OptimiserSettings:
+    """Adam's step size and the largest gradient norm."""
+
+    learning_rate: float
+    clip: float
+
+
+class RegressionLearner:
+    """One network that is fitted again and again, from scratch or from where it stands."""
+
+    def __init__(
+        self, spec: NetworkSpec, loss: RegressionLoss, settings: OptimiserSettings, device: torch.device
+    ) -> None:
+        self._network = Network(spec, device)
+        self._optimiser = Optimiser(self._network, settings.learning_rate, settings.clip)
+        self._loss = loss
+        self._device = device
+
+    def fit(self, feed: RegressionFeed, steps: int, seed: int, fresh: bool) -> tuple[Parameters, FitMetrics]:
+        """Fit `steps` minibatches of `feed`; `fresh`: new weights and moments first. Random numbers from `seed`."""
+        if fresh:
+            self._network.reset(torch.Generator().manual_seed(seed))
+            self._optimiser.reset()
+        generator = torch.Generator(self._device).manual_seed(seed)
+
+        def loss(network: Network) -> Tensor:
+            batch = feed.draw(generator)
+            return self._loss(network(batch.features), batch.target, batch.legal, batch.weight)
+
+        metrics = fit(self._network, self._optimiser, loss, steps)
+        return self._network.export(), metrics
+
+    def snapshot(self) -> dict[str, object]:
+        """Weights and moments."""
+        return {"network": self._network.export(), "optimiser": self._optimiser.snapshot()}
+
+    def restore(self, snapshot: dict[str, object]) -> None:
+        """Continue from `snapshot`."""
+        self._network.load(snapshot["network"])  # type: ignore[arg-type]
+        self._optimiser.restore(snapshot["optimiser"])  # type: ignore[arg-type]
