@@ -1,0 +1,20 @@
+"""Everything a run leaves on disk: its folder, every iteration's networks, and its commits."""
+
+from dream.store.checkpoint import CheckpointStore, Commit
+from dream.store.errors import CheckpointError, MetricsError, NetworkStoreError, RunFolderError, StoreError
+from dream.store.iterations import NetworkStore
+from dream.store.metrics import MetricsLog
+from dream.store.run_folder import RunFolder
+
+__all__ = [
+    "CheckpointError",
+    "CheckpointStore",
+    "Commit",
+    "MetricsError",
+    "MetricsLog",
+    "NetworkStore",
+    "NetworkStoreError",
+    "RunFolder",
+    "RunFolderError",
+    "StoreError",
+]

@@ -1,0 +1,101 @@
+"""metrics.jsonl: one JSON object per iteration, in order, appended.
+
+A line counts once its newline is on disk: a last line cut by a kill is dropped by readers and overwritten by
+the next append. Appended lines reach the operating system at once (they survive a kill of the process) and
+the disk at `sync` (they survive a loss of power).
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from dream.store import atomic
+from dream.store.errors import MetricsError
+
+Record = dict[str, Any]
+
+
+class MetricsLog:
+    """The file of a run's measurements. Readers need no lock; there is one writer.
+
+    Each record holds at least `iteration` (int), which grows from line to line.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: IO[bytes] | None = None
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Adds one line. Raises ValueError for a record without an int `iteration`, or with NaN."""
+        if not isinstance(record.get("iteration"), int):
+            raise ValueError(f"a metrics record needs an int 'iteration', not {record.get('iteration')!r}")
+        line = json.dumps(record, allow_nan=False) + "\n"
+        if self._file is None:
+            self._file = self._open()
+        self._file.write(line.encode())
+        self._file.flush()
+
+    def read(self) -> list[Record]:
+        """All complete records, in order. Raises MetricsError for a damaged line that is not the last."""
+        try:
+            lines = self.path.read_bytes().split(b"\n")[:-1]
+        except FileNotFoundError:
+            return []
+        return [self._parse(number, line) for number, line in enumerate(lines, start=1)]
+
+    def truncate_after(self, iteration: int) -> list[Record]:
+        """Drops, atomically, every record after `iteration`; returns those that stay."""
+        self.close()
+        kept = [record for record in self.read() if record["iteration"] <= iteration]
+        if self.path.exists():
+            atomic.write_atomic(self.path, [(json.dumps(record) + "\n").encode() for record in kept])
+        return kept
+
+    def sync(self) -> None:
+        """Makes all appended lines durable; to be called before a commit of the same iterations."""
+        if self._file is not None:
+            os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Closes the file; a later append opens it again."""
+        if self._file is not None:
+            self.sync()
+            self._file.close()
+            self._file = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _open(self) -> IO[bytes]:
+        fresh = not self.path.exists()
+        file = self.path.open("ab")
+        if fresh:
+            atomic.sync_folder(self.path.parent)
+        else:
+            os.truncate(file.fileno(), _complete_bytes(self.path))
+        return file
+
+    def _parse(self, number: int, line: bytes) -> Record:
+        try:
+            record = json.loads(line)
+        except ValueError:
+            record = None
+        if not isinstance(record, dict) or not isinstance(record.get("iteration"), int):
+            raise MetricsError(
+                f"{self.path} line {number} is not a metrics record: remove that line, or restore the file"
+            )
+        return record
+
+
+def _complete_bytes(path: Path) -> int:
+    """Length of the file up to and including its last newline."""
+    content = path.read_bytes()
+    return content.rfind(b"\n") + 1
