@@ -111,7 +111,8 @@ class Merged:
 class UniqueTransitions(NamedTuple):
     """Transitions merged by (history, action, next history, terminal), in a fixed order.
 
-    `reward` f8 is the mean over `count` i8 rows; the other columns have the dtypes of the rows.
+    `reward` f8 is the mean over `count` i8 rows, `first` i8 the number of the first of them; the other columns
+    have the dtypes of the rows.
     """
 
     history: NDArray[Any]
@@ -120,6 +121,7 @@ class UniqueTransitions(NamedTuple):
     terminal: NDArray[np.bool_]
     reward: NDArray[np.float64]
     count: NDArray[np.int64]  # type: ignore[assignment]  # hides a method of tuple that nobody needs
+    first: NDArray[np.int64]
 
 
 def unique_transitions(rows: Rows) -> UniqueTransitions:
@@ -129,7 +131,7 @@ def unique_transitions(rows: Rows) -> UniqueTransitions:
     count = np.bincount(inverse, minlength=len(first))
     reward = np.bincount(inverse, rows["reward"], minlength=len(first)) / np.maximum(count, 1)
     history, action, next_history, terminal = (rows[name][first] for name in _IDENTITY)
-    return UniqueTransitions(history, action, next_history, terminal, reward, count)
+    return UniqueTransitions(history, action, next_history, terminal, reward, count, first)
 
 
 def _codes(rows: Rows) -> NDArray[Any]:

@@ -5,17 +5,17 @@ through the target. The network is never reset.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from buffers.frames import Snapshot
 from buffers.merged import unique_transitions
 from buffers.rows import Rows
 from learners.feed import resident
-from learners.fit import FitMetrics, Optimiser, fit
+from learners.fit import FitMetrics, Optimiser, fit, network_snapshot, restore_network
 from learners.inputs import HistoryInputs
 from learners.losses import baseline_loss
 from learners.networks import Network, NetworkSpec, Parameters
@@ -109,11 +109,10 @@ class BaselineLearner:
         metrics = fit(self._network, self._optimiser, loss, steps)
         return self._network.export(), metrics
 
-    def snapshot(self) -> dict[str, object]:
+    def snapshot(self) -> Snapshot:
         """Weights and moments."""
-        return {"network": self._network.export(), "optimiser": self._optimiser.snapshot()}
+        return network_snapshot(self._network, self._optimiser)
 
-    def restore(self, snapshot: dict[str, Any]) -> None:
+    def restore(self, snapshot: Snapshot) -> None:
         """Continue from `snapshot`."""
-        self._network.load(snapshot["network"])
-        self._optimiser.restore(snapshot["optimiser"])
+        restore_network(self._network, self._optimiser, snapshot)

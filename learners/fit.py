@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from buffers.frames import Snapshot
 from learners.networks import Network
 
 Loss = Callable[[Network], Tensor]  # draws its own minibatch and returns a scalar
@@ -43,8 +44,8 @@ class Optimiser:
         gradient.zero_()
         return norm
 
-    def snapshot(self) -> dict[str, object]:
-        """Moments and the step count."""
+    def snapshot(self) -> Snapshot:
+        """Moments and the step count; empty before the first step."""
         state = self._adam.state.get(self._network.flat)
         if not state:
             return {}
@@ -54,17 +55,31 @@ class Optimiser:
             "second_moment": state["exp_avg_sq"].cpu().numpy().copy(),
         }
 
-    def restore(self, snapshot: dict[str, object]) -> None:
+    def restore(self, snapshot: Snapshot) -> None:
         """Continue from `snapshot`."""
         self.reset()
         if not snapshot:
             return
         flat = self._network.flat
         self._adam.state[flat] = {
-            "step": torch.tensor(float(snapshot["step"]), device=flat.device),  # type: ignore[arg-type]
+            "step": torch.tensor(float(snapshot["step"]), device=flat.device),
             "exp_avg": torch.as_tensor(snapshot["first_moment"], device=flat.device).clone(),
             "exp_avg_sq": torch.as_tensor(snapshot["second_moment"], device=flat.device).clone(),
         }
+
+
+def network_snapshot(network: Network, optimiser: Optimiser) -> Snapshot:
+    """Weights and moments in one flat snapshot."""
+    weights = {f"network.{name}": value for name, value in network.export().items()}
+    return weights | {f"optimiser.{name}": value for name, value in optimiser.snapshot().items()}
+
+
+def restore_network(network: Network, optimiser: Optimiser, snapshot: Snapshot) -> None:
+    """Take over what `network_snapshot` made."""
+    network.load({k.removeprefix("network."): v for k, v in snapshot.items() if k.startswith("network.")})
+    optimiser.restore(
+        {k.removeprefix("optimiser."): v for k, v in snapshot.items() if k.startswith("optimiser.")}
+    )
 
 
 def fit(network: Network, optimiser: Optimiser, loss: Loss, steps: int) -> FitMetrics:

@@ -49,15 +49,14 @@ class TableStateInputs:
 class DecodedStateInputs:
     """Keys are packed features: decoded by the codec."""
 
-    def __init__(self, codec: StateCodec, width: int, device: torch.device) -> None:
+    def __init__(self, codec: StateCodec, device: torch.device) -> None:
         self._codec = codec
-        self._width = width
         self._device = device
 
     @property
     def width(self) -> int:
         """Number of features."""
-        return self._width
+        return self._codec.num_features
 
     def read(self, keys: Keys) -> tuple[Tensor, Tensor]:
         """Unpacked features."""
@@ -104,15 +103,14 @@ class TableHistoryInputs:
 class DecodedHistoryInputs:
     """Keys are packed features of both players: decoded by the codec."""
 
-    def __init__(self, codec: HistoryCodec, width: int, device: torch.device) -> None:
+    def __init__(self, codec: HistoryCodec, device: torch.device) -> None:
         self._codec = codec
-        self._width = width
         self._device = device
 
     @property
     def width(self) -> int:
         """Number of features."""
-        return self._width
+        return self._codec.num_features
 
     def read(self, keys: Keys) -> Tensor:
         """Unpacked features."""
@@ -123,15 +121,15 @@ def _as_numpy(keys: Keys) -> NDArray[Any]:
     return keys.cpu().numpy() if isinstance(keys, Tensor) else keys
 
 
-def state_inputs(codec: StateCodec, width: int, device: torch.device) -> StateInputs:
-    """The fastest reader of a codec's information-state keys; `width` is the number of features."""
+def state_inputs(codec: StateCodec, device: torch.device) -> StateInputs:
+    """The fastest reader of a codec's information-state keys."""
     if isinstance(codec, TableStateCodec):
         return TableStateInputs(codec, device)
-    return DecodedStateInputs(codec, width, device)
+    return DecodedStateInputs(codec, device)
 
 
-def history_inputs(codec: HistoryCodec, width: int, device: torch.device) -> HistoryInputs:
-    """The fastest reader of a codec's history keys; `width` is the number of features of both players."""
+def history_inputs(codec: HistoryCodec, device: torch.device) -> HistoryInputs:
+    """The fastest reader of a codec's history keys."""
     if isinstance(codec, TableHistoryCodec):
         return TableHistoryInputs(codec, device)
-    return DecodedHistoryInputs(codec, width, device)
+    return DecodedHistoryInputs(codec, device)

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from buffers.frames import Snapshot
 from learners.feed import RegressionFeed
-from learners.fit import FitMetrics, Optimiser, fit
+from learners.fit import FitMetrics, Optimiser, fit, network_snapshot, restore_network
 from learners.networks import Network, NetworkSpec, Parameters
 
 RegressionLoss = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # output, target, legal, weight
@@ -46,11 +47,10 @@ class RegressionLearner:
         metrics = fit(self._network, self._optimiser, loss, steps)
         return self._network.export(), metrics
 
-    def snapshot(self) -> dict[str, object]:
+    def snapshot(self) -> Snapshot:
         """Weights and moments."""
-        return {"network": self._network.export(), "optimiser": self._optimiser.snapshot()}
+        return network_snapshot(self._network, self._optimiser)
 
-    def restore(self, snapshot: dict[str, object]) -> None:
+    def restore(self, snapshot: Snapshot) -> None:
         """Continue from `snapshot`."""
-        self._network.load(snapshot["network"])  # type: ignore[arg-type]
-        self._optimiser.restore(snapshot["optimiser"])  # type: ignore[arg-type]
+        restore_network(self._network, self._optimiser, snapshot)

@@ -1,0 +1,224 @@
+"""The simulator backend: OpenSpiel states in lockstep, for games too large to enumerate.
+
+One Python loop per step over the lanes; everything that can be done for all lanes at once is numpy.
+"""
+
+from bisect import bisect_right
+from itertools import accumulate, chain
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyspiel
+from numpy.typing import NDArray
+
+from actors.games.batch import CHANCE, TERMINAL
+from actors.games.description import GameDescription
+from actors.games.probe import Findings, observer_of
+from buffers.packing import PackedHistoryCodec, PackedStateCodec
+from buffers.rows import Column
+
+_REMEMBERED_LAWS: Final = 1 << 16
+_ROOT: Final = 0x9E3779B97F4A7C15
+
+
+class _Law(NamedTuple):
+    """Outcomes of positive probability in OpenSpiel's order, and the cumulative law without its last entry."""
+
+    outcomes: list[int]
+    cumulative: list[float]
+
+
+class SimulatorGame:
+    """A game played by stepping OpenSpiel states; keys are packed tensors and legal masks, uint8[K]."""
+
+    def __init__(self, game: pyspiel.Game, description: GameDescription, findings: Findings) -> None:
+        self._description = description
+        self._root = game.new_initial_state()
+        self._observer = observer_of(game) if findings.fast_observer else None
+        layout, actions = findings.layout, description.num_actions
+        self._state_codec = PackedStateCodec(layout, actions)
+        self._history_codec = PackedHistoryCodec(layout, layout, actions)
+        self._laws: dict[int, _Law] = {}
+
+    @property
+    def description(self) -> GameDescription:
+        """What the game is, in numbers."""
+        return self._description
+
+    @property
+    def state_column(self) -> Column:
+        """Keys of information states: uint8[K], the same K for both players."""
+        return self._state_codec.column
+
+    @property
+    def history_column(self) -> Column:
+        """Keys of histories: uint8[K']."""
+        return self._history_codec.column
+
+    def start(self, count: int) -> "SimulatorBatch":
+        """`count` lanes at the root."""
+        root = self._root  # clones are several times cheaper than new states
+        player = np.full(count, _player(root.current_player()), np.int8)
+        return SimulatorBatch(
+            self, [root.clone() for _ in range(count)], player, np.full(count, _ROOT, np.uint64)
+        )
+
+    def state_codec(self, player: int) -> PackedStateCodec:  # noqa: ARG002 (both players share one layout)
+        """Decodes information-state keys of `player`."""
+        return self._state_codec
+
+    def history_codec(self) -> PackedHistoryCodec:
+        """Decodes history keys."""
+        return self._history_codec
+
+    def tensors(self, states: list[pyspiel.State], players: list[int]) -> NDArray[np.float32]:
+        """[n, F] raw information-state tensors of `players[k]` in `states[k]`."""
+        width = self._description.state_features[0]
+        observer = self._observer
+        if observer is None:
+            rows = [state.information_state_tensor(p) for state, p in zip(states, players, strict=True)]
+            return np.array(rows, np.float32).reshape(len(states), width)
+        set_from, read, copies = observer.set_from, observer.tensor.tobytes, []
+        keep = copies.append
+        for state, player in zip(states, players, strict=True):
+            set_from(state, player)
+            keep(read())
+        return np.frombuffer(b"".join(copies), np.float32).reshape(len(states), width)
+
+    def law(self, node: int, state: pyspiel.State) -> _Law:
+        """The chance law of `state`. The laws of the first nodes seen are remembered by identity."""
+        law = self._laws.get(node)
+        if law is None:
+            pairs = [(action, p) for action, p in state.chance_outcomes() if p > 0.0]
+            law = _Law([action for action, _ in pairs], list(accumulate(p for _, p in pairs))[:-1])
+            if len(self._laws) < _REMEMBERED_LAWS:
+                self._laws[node] = law
+        return law
+
+
+class SimulatorBatch:
+    """Lanes of a `SimulatorGame`: OpenSpiel states, who acts in each, and a 64-bit hash of each history."""
+
+    def __init__(
+        self,
+        game: SimulatorGame,
+        states: list[pyspiel.State],
+        player: NDArray[np.int8],
+        node: NDArray[np.uint64],
+    ) -> None:
+        self.player = player
+        self._game = game
+        self._states = states
+        self._node = node
+        self._tensors: NDArray[np.float32] | None = None
+        self._legal: NDArray[np.bool_] | None = None
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def information_state(self) -> NDArray[np.uint8]:
+        """[n, K] keys of the acting players' information states. Every lane must be at a decision."""
+        return self._game.state_codec(0).encode(self._own_tensors(), self.legal())
+
+    def legal(self) -> NDArray[np.bool_]:
+        """[n, A] legal masks. Every lane must be at a decision."""
+        if self._legal is None:
+            masks = [state.legal_actions_mask() for state in self._states]
+            flat = np.frombuffer(bytes(chain.from_iterable(masks)), np.bool_)
+            self._legal = flat.reshape(len(masks), self._game.description.num_actions)
+        return self._legal
+
+    def history(self) -> NDArray[np.uint8]:
+        """[n, K'] keys of what both players know. Every lane must be at a decision."""
+        own = self._own_tensors()
+        other = self._game.tensors(self._states, (1 - self.player).tolist())
+        first = (self.player == 0)[:, None]
+        return self._game.history_codec().encode(
+            np.where(first, own, other), np.where(first, other, own), self.legal(), self.player
+        )
+
+    def returns(self) -> NDArray[np.float64]:
+        """[n] player 0's payoff in chips, 0 where not terminal."""
+        payoffs = np.zeros(len(self._states))
+        for lane in np.flatnonzero(self.player == TERMINAL).tolist():
+            payoffs[lane] = self._states[lane].player_return(0)
+        return payoffs
+
+    def step(self, actions: NDArray[np.int64]) -> None:
+        """Play `actions` [n]. Every lane must be at a decision."""
+        self._forget()
+        players = []
+        keep = players.append
+        for state, action in zip(self._states, actions.tolist(), strict=True):
+            state.apply_action(action)
+            keep(state.current_player())
+        self.player = _players(players)
+        self._node = _successors(self._node, actions)
+
+    def chance_nodes(self, index: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """[m] hashes of the histories at lanes `index`, the same in every process."""
+        return self._node[index]
+
+    def step_chance(self, index: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Draw and play outcomes at the chance lanes `index` by inverse CDF; returns their ordinals [m]."""
+        self._forget()
+        states, law_of = self._states, self._game.law
+        nodes = self._node[index]
+        ordinals, actions, players = [], [], []
+        for lane, node, uniform in zip(index.tolist(), nodes.tolist(), uniforms.tolist(), strict=True):
+            state = states[lane]
+            outcomes, cumulative = law_of(node, state)
+            ordinal = bisect_right(cumulative, uniform)
+            action = outcomes[ordinal]
+            state.apply_action(action)
+            ordinals.append(ordinal)
+            actions.append(action)
+            players.append(state.current_player())
+        self.player[index] = _players(players)
+        self._node[index] = _successors(nodes, np.array(actions, np.int64))
+        return np.array(ordinals, np.int64)
+
+    def take(self, index: NDArray[np.int64]) -> "SimulatorBatch":
+        """Select and repeat lanes. The first use of a lane keeps its state, repeats are clones."""
+        chosen, states = index.tolist(), self._states
+        if len(set(chosen)) == len(chosen):
+            taken = [states[lane] for lane in chosen]
+        else:
+            seen: set[int] = set()
+            taken = []
+            for lane in chosen:
+                taken.append(states[lane].clone() if lane in seen else states[lane])
+                seen.add(lane)
+        return SimulatorBatch(self._game, taken, self.player[index], self._node[index])
+
+    def _own_tensors(self) -> NDArray[np.float32]:
+        if self._tensors is None:
+            self._tensors = self._game.tensors(self._states, self.player.tolist())
+        return self._tensors
+
+    def _forget(self) -> None:
+        self._tensors = None
+        self._legal = None
+
+
+def _player(openspiel: int) -> int:
+    """OpenSpiel's player id to ours: 0 and 1 as they are."""
+    if openspiel >= 0:
+        return openspiel
+    return CHANCE if openspiel == pyspiel.PlayerId.CHANCE else TERMINAL
+
+
+def _players(openspiel: list[int]) -> NDArray[np.int8]:
+    # CHANCE is -1 in both; OpenSpiel's terminal player is -4.
+    return np.maximum(np.array(openspiel, np.int8), np.int8(TERMINAL))
+
+
+def _successors(nodes: NDArray[np.uint64], actions: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """[n] hashes of the histories one action longer: SplitMix64's finaliser over (hash, action).
+
+    Two histories collide with probability 2^-64.
+    """
+    z = nodes + (actions.astype(np.uint64) + np.uint64(1)) * np.uint64(_ROOT)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
