@@ -21,6 +21,7 @@ from buffers.packing import HALF, SINGLE, FeatureLayout, FeatureStatistics
 
 EPISODES: Final = 3000
 DECISIONS: Final = 20_000
+NUMBERS: Final = 4_000_000
 _MOST_MOVES: Final = 1_000_000
 _ROWS: Final = 512
 _COMPARED: Final = 500
@@ -59,15 +60,16 @@ class Findings:
 
 
 def probe(game: pyspiel.Game, description: GameDescription, episodes: int = EPISODES) -> Findings:
-    """Play up to `episodes` episodes of the turn-based `game`, fewer once `DECISIONS` decisions were seen.
+    """Play up to `episodes` episodes of the turn-based `game`, fewer once enough was seen.
 
     Raises `GameError` naming the fault: payoffs that are not zero-sum, rewards before the end, a chance law
-    that does not sum to 1, one tensor for two information states, imperfect recall, tensors that are not finite.
+    that does not sum to 1, one tensor for two information states, imperfect recall, infinite tensors.
     """
     play = _Probe(game, description)
+    enough = min(DECISIONS, NUMBERS // (description.state_features[0] + description.num_actions))
     try:
         for number, choose in enumerate(itertools.islice(_choosers(), episodes)):
-            if play.decisions >= DECISIONS and number >= 2 * len(_POLICIES) ** 2:
+            if play.decisions >= enough and number >= 2 * len(_POLICIES) ** 2:
                 break
             play.episode(choose)
         return play.findings()

@@ -3,7 +3,7 @@
 import difflib
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -11,6 +11,9 @@ import pyspiel
 
 from actors.games.batch import Game
 from actors.games.description import GameDescription, GameError
+from actors.games.probe import probe
+from actors.games.simulator import SimulatorGame
+from actors.games.tree import TooLarge, enumerate_game
 
 Backend = Literal["auto", "tree", "simulator"]
 
@@ -69,22 +72,25 @@ def load(name: str, backend: Backend = "auto", enumerate_limit: int = 2_000_000)
     "auto" takes the tree where it fits. Raises `GameError`: unknown name, bad parameters, a game that cannot
     be trained, or a tree beyond the limit.
     """
-    from actors.games import probe, simulator, tree
-
     if backend not in BACKENDS:
         raise GameError(f"Unknown backend {backend!r}: allowed are {', '.join(BACKENDS)}.")
     game, description = open_game(name)
-    findings = probe.probe(game, description)
+    findings = probe(game, description)
+    description = replace(
+        description,
+        min_payoff=min(description.min_payoff, findings.min_payoff),
+        max_payoff=max(description.max_payoff, findings.max_payoff),
+    )
     if backend == "tree" or (backend == "auto" and _may_fit(game, enumerate_limit)):
         try:
-            return tree.enumerate_game(game, description, enumerate_limit)
-        except tree.TooLarge as error:
+            return enumerate_game(game, description, enumerate_limit)
+        except TooLarge as error:
             if backend == "tree":
                 raise GameError(
                     f"{name} has more histories than enumerate_limit = {enumerate_limit:,}:"
                     " raise the limit or use backend 'simulator'."
                 ) from error
-    return simulator.SimulatorGame(game, description, findings)
+    return SimulatorGame(game, description, findings)
 
 
 def describe(name: str) -> GameDescription:

@@ -22,7 +22,7 @@ _ROOT: Final = 0x9E3779B97F4A7C15
 
 
 class _Law(NamedTuple):
-    """Outcomes of positive probability in OpenSpiel's order, and the cumulative law without its last entry."""
+    """Outcomes of positive probability in OpenSpiel's order; the cumulative law without its last entry."""
 
     outcomes: list[int]
     cumulative: list[float]
@@ -78,7 +78,8 @@ class SimulatorGame:
         if observer is None:
             rows = [state.information_state_tensor(p) for state, p in zip(states, players, strict=True)]
             return np.array(rows, np.float32).reshape(len(states), width)
-        set_from, read, copies = observer.set_from, observer.tensor.tobytes, []
+        set_from, read = observer.set_from, observer.tensor.tobytes
+        copies: list[bytes] = []
         keep = copies.append
         for state, player in zip(states, players, strict=True):
             set_from(state, player)
@@ -147,7 +148,7 @@ class SimulatorBatch:
     def step(self, actions: NDArray[np.int64]) -> None:
         """Play `actions` [n]. Every lane must be at a decision."""
         self._forget()
-        players = []
+        players: list[int] = []
         keep = players.append
         for state, action in zip(self._states, actions.tolist(), strict=True):
             state.apply_action(action)
@@ -218,7 +219,8 @@ def _successors(nodes: NDArray[np.uint64], actions: NDArray[np.int64]) -> NDArra
 
     Two histories collide with probability 2^-64.
     """
-    z = nodes + (actions.astype(np.uint64) + np.uint64(1)) * np.uint64(_ROOT)
+    z: NDArray[np.uint64] = nodes + (actions.astype(np.uint64) + np.uint64(1)) * np.uint64(_ROOT)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
+    z ^= z >> np.uint64(31)
+    return z
