@@ -8,12 +8,15 @@ policy = dream.load_policy(result.run_dir)     # an open_spiel.python.policy.Pol
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dream import config as configuration
 from dream.config import RunConfig
+from dream.errors import UnavailableError
 from dream.results import Evaluation, Result
 
 if TYPE_CHECKING:
@@ -23,8 +26,22 @@ __all__ = ["default_run_dir", "evaluate", "load_policy", "resume", "train"]
 
 
 def default_run_dir(name: str) -> Path:
-    """`runs/<name>-<UTC time>`, in the working directory."""
-    return Path("runs") / f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    """Makes and returns `runs/<name>-<UTC time>` in the working directory, unlike any other run's."""
+    stem = f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    for number in count(1):
+        folder = Path("runs") / (stem if number == 1 else f"{stem}-{number}")
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:  # of a run started in the same second
+            continue
+        return folder
+    raise AssertionError("unreachable")
+
+
+def _path(run_dir: str | Path) -> Path:
+    if "://" in str(run_dir):
+        raise UnavailableError(f"{run_dir}: only local run folders are available in this version.")
+    return Path(run_dir)
 
 
 def train(
@@ -44,11 +61,18 @@ def train(
     Raises ConfigError for what cannot be run (an unknown preset, key, value), GameError for a game that
     cannot be trained on, RunFolderError for a folder that is already in use.
     """
+    name, settings = _configuration(config, overrides, changes)  # before anything slow is loaded
     from dream import wiring
 
-    name, settings = _configuration(config, overrides, changes)
-    folder = Path(run_dir) if run_dir is not None else default_run_dir(name)
-    return wiring.train(settings, folder, progress=progress)
+    if run_dir is not None:
+        return wiring.train(settings, _path(run_dir), progress=progress)
+    folder = default_run_dir(name)
+    try:
+        return wiring.train(settings, folder, progress=progress)
+    except BaseException:
+        with suppress(OSError):  # goes only if the run never began
+            folder.rmdir()
+        raise
 
 
 def _configuration(
@@ -70,7 +94,7 @@ def resume(run_dir: str | Path, overrides: Sequence[str] = (), *, progress: bool
     """
     from dream import wiring
 
-    return wiring.resume(Path(run_dir), overrides, progress=progress)
+    return wiring.resume(_path(run_dir), overrides, progress=progress)
 
 
 def evaluate(
@@ -83,11 +107,11 @@ def evaluate(
     """
     from dream import wiring
 
-    return list(wiring.evaluate(Path(run_dir), iterations, average))
+    return list(wiring.evaluate(_path(run_dir), iterations, average))
 
 
 def load_policy(run_dir: str | Path, iteration: int | None = None) -> Policy:
     """The average strategy of a run (after `iteration`; None is the last) as an OpenSpiel policy."""
     from dream import wiring
 
-    return wiring.policy(Path(run_dir), iteration)
+    return wiring.policy(_path(run_dir), iteration)

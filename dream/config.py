@@ -38,6 +38,7 @@ __all__ = [
     "load",
     "merged",
     "nearest",
+    "parse",
     "preset_names",
     "preset_summary",
     "preset_text",
@@ -379,6 +380,11 @@ def _read_yaml(text: str, source: str) -> Any:
         raise ConfigError(f"{source} is not valid YAML: {' '.join(str(error).split())}") from None
 
 
+def parse(text: str) -> Any:
+    """Plain values of YAML text, as they stand in a run folder's config.yaml. Raises ConfigError."""
+    return _read_yaml(text, "the configuration")
+
+
 def load(preset_or_path: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
     """The checked configuration of a preset or a YAML file, with `KEY=VALUE` overrides laid over it.
 
@@ -504,7 +510,7 @@ def _unknown_key(key: str) -> str:
     parent = key.rpartition(".")[0]
     siblings = [each for each in valid if each.rpartition(".")[0] == parent]
     names = siblings if parent and siblings else list(RunConfig.model_fields)
-    near = nearest(key, names) or nearest(key, valid)
+    near = nearest(key, siblings) or nearest(key, valid) or nearest(key, names)
     hint = f"; did you mean {near!r}?" if near else "."
     return f"unknown key {key!r}{hint} Allowed here: {', '.join(names)}."
 
