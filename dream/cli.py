@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -119,7 +120,9 @@ def train(
 def resume(
     run: RunArgument, overrides: Overrides = None, as_json: Json = False, quiet: Quiet = False
 ) -> None:
-    """Go on from the newest commit of a run: the same bits as if it had never stopped.
+    """Go on from the newest commit of a run.
+
+    The networks are the same, bit by bit, as if the run had never stopped.
 
     \b
     Examples:
@@ -180,7 +183,9 @@ def inspect(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show a run's health, sizes and integrity, or its strategy at one information state.
+    """Show a run's health, or its strategy at a state.
+
+    Health is where the run stands, what it occupies, its newest metrics and, with --verify, its integrity.
 
     \b
     Examples:
@@ -238,7 +243,9 @@ def games(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List the games with a short name, their sizes and units; any OpenSpiel game string works too.
+    """List the games with their sizes and units.
+
+    These have a short name; any OpenSpiel game string works too.
 
     \b
     Examples:
@@ -276,7 +283,9 @@ def config(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show the resolved configuration as YAML that `dream train` takes.
+    """Show the resolved configuration as YAML.
+
+    It holds every key, and `dream train` takes it.
 
     \b
     Example:
@@ -312,9 +321,19 @@ def _emit(document: Any) -> None:
 
 @contextlib.contextmanager
 def _work(as_json: bool) -> Iterator[None]:
-    """With `--json`, sends everything printed meanwhile to standard error."""
-    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+    """With `--json`, sends everything printed meanwhile to standard error, by compiled libraries too."""
+    if not as_json:
         yield
+        return
+    sys.stdout.flush()
+    kept = os.dup(1)
+    try:
+        os.dup2(2, 1)
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def _report(result: Result, as_json: bool) -> None:

@@ -456,7 +456,7 @@ def from_mapping(values: Mapping[str, Any], source: str = "the configuration") -
     try:
         return RunConfig.model_validate(dict(values))
     except ValidationError as error:
-        faults = [line for each in error.errors() for line in _explain(each).splitlines()]
+        faults = [line for each in _innermost(error.errors()) for line in _explain(each).splitlines()]
         heading = f"{source} cannot be run:"
         raise ConfigError(faults[0] if len(faults) == 1 else "\n  ".join([heading, *faults])) from None
 
@@ -470,6 +470,13 @@ def resolve(config: RunConfig) -> RunConfig:
 
 
 # --- explaining faults -------------------------------------------------------------------------------------
+
+
+def _innermost(errors: Sequence[Any]) -> list[Any]:
+    """Without those of a list or section some of whose elements have an error of their own."""
+    places = [each["loc"] for each in errors]
+    inside = {place[:length] for place in places for length in range(len(place))}
+    return [each for each in errors if each["loc"] not in inside]
 
 
 def _explain(error: Any) -> str:

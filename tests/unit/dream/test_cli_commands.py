@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import types
@@ -108,6 +109,21 @@ def test_json_is_one_document_and_all_else_goes_to_standard_error(run: Run, wiri
     assert [each["iteration"] for each in document["evaluations"]] == [3, 6]
     for key, value in evaluation(6).items():
         assert document[key] == value
+
+
+def test_json_stays_alone_when_compiled_code_prints(
+    wiring: FakeWiring, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def describe(name: str) -> dict[str, Any]:
+        os.write(1, b"from a compiled library\n")
+        return {"game": name}
+
+    monkeypatch.setattr(wiring, "describe_game", describe)
+    with pytest.raises(SystemExit):
+        cli.main(["games", "leduc", "--json"])
+    captured = capfd.readouterr()
+    assert json.loads(captured.out) == {"game": "leduc"}
+    assert "from a compiled library" in captured.err
 
 
 def test_default_run_folders_carry_the_preset_and_never_collide(run: Run, wiring: FakeWiring) -> None:

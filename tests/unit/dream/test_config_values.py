@@ -94,6 +94,10 @@ def test_faults_name_the_key_the_value_and_what_is_allowed(override: str, parts:
     assert "validation error" not in message
 
 
+def test_a_fault_inside_a_list_is_told_once() -> None:
+    assert len(fault("advantage.network.hidden=[a]").splitlines()) == 1
+
+
 def test_all_faults_are_named_at_once() -> None:
     message = fault("sampling.epsilon=2", "iterations=0", "sampling.chance=no")
     assert all(key in message for key in ("sampling.epsilon", "iterations", "sampling.chance"))
