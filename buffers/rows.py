@@ -135,8 +135,6 @@ def concatenate(parts: Sequence[Rows]) -> Rows:
 def row_bytes(rows: Rows, index: NDArray[Any] | slice = slice(None)) -> NDArray[np.bytes_]:
     """The selected rows as fixed-width byte strings [n], columns in order: comparable and sortable."""
     columns = [np.ascontiguousarray(column[index]) for column in rows.values()]
-    n = len(columns[0])
-    matrix = np.concatenate(
-        [column.reshape(n, -1).view(np.uint8).reshape(n, -1) for column in columns], axis=1
-    )
-    return matrix.view(f"S{matrix.shape[1]}").reshape(n)
+    widths = [column.itemsize * math.prod(column.shape[1:]) for column in columns]
+    parts = [c.reshape(-1).view(np.uint8).reshape(len(c), w) for c, w in zip(columns, widths, strict=True)]
+    return np.concatenate(parts, axis=1).view(f"S{sum(widths)}").reshape(len(columns[0]))
