@@ -15,7 +15,6 @@ import msgpack
 import numpy as np
 from numpy.typing import NDArray
 
-Plain = int | float | str | bool | None | list["Plain"] | dict[str, "Plain"]
 Snapshot = dict[str, Any]
 """By name: NDArray (bool, integers, floats), or int, float, str, bool, None, or lists and dicts of these."""
 
@@ -166,7 +165,8 @@ def _checked_header_length(view: memoryview, name: str) -> int:
     _, version, zero, header_bytes, total = _PREFIX.unpack(view[: _PREFIX.size])
     if not 1 <= version <= FORMAT_VERSION or zero:
         raise FrameError(
-            f"{name}: has format version {version}; this installation reads 1 to {FORMAT_VERSION}: upgrade it"
+            f"{name}: has format version {version}; this installation reads 1 to {FORMAT_VERSION}: "
+            "upgrade it, or the file is damaged"
         )
     if len(view) != total:
         what = "truncated" if len(view) < total else "too long"

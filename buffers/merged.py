@@ -111,8 +111,8 @@ class Merged:
 class UniqueTransitions(NamedTuple):
     """Transitions merged by (history, action, next history, terminal), in a fixed order.
 
-    `reward` f8 is the mean over `count` i8 rows, `first` i8 the number of the first of them; the other columns
-    have the dtypes of the rows.
+    `reward` f8 is the mean over `count` i8 rows, `first` i8 the number of the first of them; the other
+    columns have the dtypes of the rows.
     """
 
     history: NDArray[Any]

@@ -36,7 +36,7 @@ class Sharded:
         shard_of = rng.choice(len(seen), size=n, p=seen / seen.sum())
         counts = np.bincount(shard_of, minlength=len(seen))
         drawn = [
-            shard.sample(int(k), rng) for shard, k in zip(self.shards, counts, strict=True) if k or n == 0
+            shard.sample(int(k), rng) for shard, k in zip(self.shards, counts, strict=True) if shard.seen
         ]
         # `drawn` is ordered by shard: put every row where its shard was drawn.
         place = np.empty(n, np.int64)

@@ -1,9 +1,9 @@
-"""Every row offered is kept, and drawn, with equal probability, whatever the shards, batches and arrival order.
+"""Every row offered is kept, and drawn, with equal probability, whatever shards, batches and arrival order.
 
 n: TRIALS independent streams of POSITIONS rows, of which CAPACITY are kept, or DRAWS drawn from those kept.
-False-alarm rate 1e-6 a test (chi-square over the positions). Bias detected with as small a chance of a miss: a
-relative deviation, root mean square over the positions, of 11 % (kept) and about 25 % (drawn). Every named mutant
-below is rejected by the same checker on the same n.
+False-alarm rate 1e-6 a test (chi-square over the positions). Bias detected with as small a chance of a miss:
+a relative deviation, root mean square over the positions, of 11 % (kept) and about 25 % (drawn). Every named
+mutant below is rejected by the same checker on the same n.
 """
 
 import numpy as np

@@ -81,6 +81,7 @@ def test_sharded_samples_whole_rows(rng):
     rows["target"][:, 0] = rows["key"]
     for i in range(2):  # the third shard stays empty
         sharded.add(ChunkId(1, 0, i), {name: column[i::2] for name, column in rows.items()})
+    assert SCHEMA.check(sharded.sample(0, rng)) == 0
     sample = sharded.sample(100, rng)
     assert SCHEMA.check(sample) == 100
     np.testing.assert_array_equal(sample["target"][:, 0], sample["key"])
