@@ -47,9 +47,12 @@ class BaselineLearner:
         self._scale = scale
         self._device = device
 
-    def start(self, seed: int) -> Parameters:
+    def start(self, seed: int) -> None:
         """Fresh weights, once at the start of a run."""
         self._network.reset(torch.Generator().manual_seed(seed))
+
+    def export(self) -> Parameters:
+        """The weights where they stand."""
         return self._network.export()
 
     def fit(

@@ -1,5 +1,6 @@
 """Rows to minibatches on the learner's device."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from buffers.merged import Merged
-from buffers.rows import Rows
+from buffers.rows import Rows, concatenate, length
 from learners.inputs import StateInputs
 
 
@@ -32,27 +33,52 @@ class RegressionFeed(Protocol):
 
 
 class UniformFeed:
-    """Minibatches drawn uniformly, with replacement, from resident rows. Targets are divided by `scale`."""
+    """Minibatches drawn with replacement, uniformly over all rows ever offered. Targets are divided by `scale`.
+
+    `shards`: each shard's rows and the number it has seen. A shard is drawn in proportion to what it has seen, a
+    row in it uniformly.
+    """
 
     def __init__(
-        self, rows: Rows, inputs: StateInputs, batch: int, scale: float, device: torch.device
+        self,
+        shards: Sequence[tuple[Rows, int]],
+        inputs: StateInputs,
+        batch: int,
+        scale: float,
+        device: torch.device,
     ) -> None:
         self._inputs = inputs
         self._batch = batch
+        rows = shards[0][0] if len(shards) == 1 else concatenate([rows for rows, _ in shards])
         self._keys = resident(rows["key"], device)
         self._target = resident(rows["target"], device)
         self._weight = resident(rows["weight"], device)
         self._target_scale = 1.0 / scale
-        self._weight_scale = 1.0 / float(np.mean(rows["weight"], dtype=np.float64))
+        sizes = np.array([length(rows) for rows, _ in shards])
+        seen = np.array([seen for _, seen in shards], np.float64)
+        means = [
+            float(np.mean(rows["weight"], dtype=np.float64)) if length(rows) else 0.0 for rows, _ in shards
+        ]
+        self._weight_scale = float(seen.sum() / np.dot(seen, means))
+        self._shares = None if len(shards) == 1 else torch.from_numpy(seen / seen.sum()).to(device)
+        self._sizes = torch.from_numpy(sizes).to(device)
+        self._first = torch.from_numpy(np.cumsum(sizes) - sizes).to(device)
 
     def draw(self, generator: torch.Generator) -> RegressionBatch:
         """`batch` rows."""
-        device = self._keys.device
-        index = torch.randint(len(self._keys), (self._batch,), generator=generator, device=device)
+        index = self._index(generator)
         features, legal = self._inputs.read(self._keys.index_select(0, index))
         target = self._target.index_select(0, index) * self._target_scale
         weight = self._weight.index_select(0, index) * self._weight_scale
         return RegressionBatch(features, legal, target, weight)
+
+    def _index(self, generator: torch.Generator) -> Tensor:
+        device = self._keys.device
+        if self._shares is None:
+            return torch.randint(len(self._keys), (self._batch,), generator=generator, device=device)
+        shard = torch.multinomial(self._shares, self._batch, replacement=True, generator=generator)
+        place = torch.rand(self._batch, generator=generator, device=device, dtype=torch.float64)
+        return self._first[shard] + (place * self._sizes[shard]).long()
 
 
 class MergedFeed:

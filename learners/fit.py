@@ -95,5 +95,7 @@ def fit(network: Network, optimiser: Optimiser, loss: Loss, steps: int) -> FitMe
             losses += value.detach()
     result = FitMetrics(float(losses) / tail, float(norms) / steps, steps)
     if not torch.isfinite(losses) or not torch.isfinite(network.flat).all():
-        raise FloatingPointError(f"the fit diverged: loss {result.loss}, gradient norm {result.gradient_norm}")
+        raise FloatingPointError(
+            f"the fit diverged: loss {result.loss}, gradient norm {result.gradient_norm}"
+        )
     return result

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,7 +39,9 @@ class Network(nn.Module):
         self.spec = spec
         self.names: list[str] = []
         shapes: list[tuple[int, ...]] = []
-        for number, (fan_in, fan_out) in enumerate(itertools.pairwise((spec.inputs, *spec.hidden, spec.outputs))):
+        for number, (fan_in, fan_out) in enumerate(
+            itertools.pairwise((spec.inputs, *spec.hidden, spec.outputs))
+        ):
             entries = {f"weight_{number}": (fan_out, fan_in), f"bias_{number}": (fan_out,)}
             if spec.layer_norm and number < len(spec.hidden):
                 entries |= {f"gain_{number}": (fan_out,), f"shift_{number}": (fan_out,)}
@@ -106,7 +107,7 @@ class Network(nn.Module):
             for name, parameter in self.named_parameters():
                 value = torch.from_numpy(np.ascontiguousarray(parameters[name]))
                 if value.shape != parameter.shape:
-                    raise ValueError(f"{name} has shape {tuple(value.shape)}, expected {tuple(parameter.shape)}")
+                    raise ValueError(
+                        f"{name} has shape {tuple(value.shape)}, expected {tuple(parameter.shape)}"
+                    )
                 parameter.copy_(value)
-
-

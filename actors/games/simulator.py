@@ -17,14 +17,15 @@ from actors.games.probe import Findings, observer_of
 from buffers.packing import PackedHistoryCodec, PackedStateCodec
 from buffers.rows import Column
 
-_REMEMBERED_LAWS: Final = 1 << 16
+_REMEMBERED_OUTCOMES: Final = 1_000_000  # 8 bytes each
+_REMEMBERED_SUMS: Final = 1000
 _ROOT: Final = 0x9E3779B97F4A7C15
 
 
 class _Law(NamedTuple):
     """Outcomes of positive probability in OpenSpiel's order; the cumulative law without its last entry."""
 
-    outcomes: list[int]
+    outcomes: tuple[int, ...]
     cumulative: list[float]
 
 
@@ -39,6 +40,8 @@ class SimulatorGame:
         self._state_codec = PackedStateCodec(layout, actions)
         self._history_codec = PackedHistoryCodec(layout, layout, actions)
         self._laws: dict[int, _Law] = {}
+        self._room = _REMEMBERED_OUTCOMES
+        self._sums: dict[tuple[float, ...], list[float]] = {}
 
     @property
     def description(self) -> GameDescription:
@@ -63,7 +66,7 @@ class SimulatorGame:
             self, [root.clone() for _ in range(count)], player, np.full(count, _ROOT, np.uint64)
         )
 
-    def state_codec(self, player: int) -> PackedStateCodec:  # noqa: ARG002 (both players share one layout)
+    def state_codec(self, player: int) -> PackedStateCodec:
         """Decodes information-state keys of `player`."""
         return self._state_codec
 
@@ -90,11 +93,24 @@ class SimulatorGame:
         """The chance law of `state`. The laws of the first nodes seen are remembered by identity."""
         law = self._laws.get(node)
         if law is None:
-            pairs = [(action, p) for action, p in state.chance_outcomes() if p > 0.0]
-            law = _Law([action for action, _ in pairs], list(accumulate(p for _, p in pairs))[:-1])
-            if len(self._laws) < _REMEMBERED_LAWS:
+            outcomes, probabilities = zip(*state.chance_outcomes(), strict=True)
+            if min(probabilities) <= 0.0:
+                kept = [k for k, p in enumerate(probabilities) if p > 0.0]
+                outcomes, probabilities = (tuple(x[k] for k in kept) for x in (outcomes, probabilities))
+            law = _Law(outcomes, self._cumulative(probabilities))
+            if self._room >= len(outcomes):
+                self._room -= len(outcomes)
                 self._laws[node] = law
         return law
+
+    def _cumulative(self, probabilities: tuple[float, ...]) -> list[float]:
+        """Sums without the last, so that rounding leads to no outcome beyond it; equal laws share a list."""
+        sums = self._sums.get(probabilities)
+        if sums is None:
+            sums = list(accumulate(probabilities))[:-1]
+            if len(self._sums) < _REMEMBERED_SUMS:
+                self._sums[probabilities] = sums
+        return sums
 
 
 class SimulatorBatch:
@@ -175,6 +191,7 @@ class SimulatorBatch:
             ordinals.append(ordinal)
             actions.append(action)
             players.append(state.current_player())
+        self.player = self.player.copy()  # callers may hold the old array
         self.player[index] = _players(players)
         self._node[index] = _successors(nodes, np.array(actions, np.int64))
         return np.array(ordinals, np.int64)

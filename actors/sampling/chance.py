@@ -115,7 +115,7 @@ class Antithetic(_Counted):
         return at
 
     def draw(self, nodes: NDArray[np.uint64], uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
-        """u on even draws, 1 - u of the draw before (kept below 1) on odd ones."""
+        """U on even draws, 1 - u of the draw before (kept below 1) on odd ones."""
         row, n = self._positions(nodes)
         result = uniforms.copy()
         order = np.lexsort((n, row))

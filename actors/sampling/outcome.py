@@ -71,7 +71,9 @@ class OutcomeSampler:
             sigma = profile.probabilities(batch, player, legal)
             mine = player == traverser
             count = legal.sum(axis=1)
-            xi = np.where(mine[:, None], self.epsilon / count[:, None] * legal + (1 - self.epsilon) * sigma, sigma)
+            xi = np.where(
+                mine[:, None], self.epsilon / count[:, None] * legal + (1 - self.epsilon) * sigma, sigma
+            )
             action = inverse_cdf(xi, lanes.uniform(keys))
             row = np.arange(len(lane))
             xi_action = xi[row, action]
@@ -130,7 +132,9 @@ class OutcomeSampler:
         steps = path.steps
         mine = _gather(steps, [s.mine for s in steps])
         weight = iteration / mine.reach
-        advantage_rows = regression_rows(mine.state, np.concatenate(advantages)[mine.order], weight, mine.keys)
+        advantage_rows = regression_rows(
+            mine.state, np.concatenate(advantages)[mine.order], weight, mine.keys
+        )
         return Traversals(
             advantage=advantage_rows,
             strategy=self._strategy_rows(iteration, steps) if self.keep_strategy else None,

@@ -5,19 +5,35 @@ sampling draws t in proportion to t once per game and plays sigma^t to the end. 
 at I with t * pi_i^{sigma^t}(I). Both are the same strategy.
 """
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from actors.games.tree import TreeGame
-from actors.strategies.strategy import Probabilities, Profile, Strategy, StrategyProfile, TableProfile, Uniform
+from actors.strategies.strategy import (
+    Probabilities,
+    Profile,
+    Strategy,
+    StrategyProfile,
+    TableProfile,
+    Uniform,
+)
 from buffers.frames import Snapshot
+
+Parameters = dict[str, NDArray[Any]]  # a network's weights by name
 
 
 class TreeBank:
-    """The bank of an enumerated game: the explicit average is a running sum over all information states."""
+    """The bank of an enumerated game: the explicit average is a running sum over all information states.
 
-    def __init__(self, game: TreeGame) -> None:
+    `tabulate(player, parameters)` gives the table [S_p, A] that a player's network plays.
+    """
+
+    def __init__(self, game: TreeGame, tabulate: Callable[[int, Parameters], Probabilities]) -> None:
         self._game = game
+        self._tabulate = tabulate
         legal = game.arrays.legal
         self._current = legal / legal.sum(axis=1, keepdims=True)
         self._sums = np.zeros(legal.shape)
@@ -31,9 +47,9 @@ class TreeBank:
         reach = self._game.sequences.own_reach(self._current)
         self._sums += (iteration * reach)[:, None] * self._current
 
-    def append(self, player: int, strategy: Probabilities) -> None:
-        """Make the table [S_p, A] the player's newest strategy."""
-        self._current[self._game.states_of(player)] = strategy
+    def append(self, player: int, parameters: Parameters) -> None:
+        """Make the network's strategy the player's newest."""
+        self._current[self._game.states_of(player)] = self._tabulate(player, parameters)
 
     def average(self) -> Probabilities:
         """[S, A] both players' average strategies; uniform where no entry ever goes."""
@@ -43,8 +59,8 @@ class TreeBank:
         """The running sums and the newest strategies."""
         return {"current": self._current.copy(), "sums": self._sums.copy()}
 
-    def restore(self, snapshot: Snapshot) -> None:
-        """Continue from `snapshot`."""
+    def restore(self, snapshot: Snapshot, newest: Sequence[Parameters]) -> None:
+        """Continue from `snapshot`; it holds the newest strategies, so that their networks are not needed."""
         self._current[...] = snapshot["current"]
         self._sums[...] = snapshot["sums"]
 
@@ -59,7 +75,8 @@ def explicit_average(sums: NDArray[np.float64], legal: NDArray[np.bool_]) -> Pro
 class SimulatorBank:
     """The newest strategies of a game that is too large for tables; their average is played by trajectory."""
 
-    def __init__(self) -> None:
+    def __init__(self, strategy_of: Callable[[int, Parameters], Strategy]) -> None:
+        self._strategy_of = strategy_of
         self._current: list[Strategy] = [Uniform(), Uniform()]
 
     def profile(self) -> Profile:
@@ -69,9 +86,18 @@ class SimulatorBank:
     def weigh(self, iteration: int) -> None:
         """Nothing to add up: the store keeps every entry."""
 
-    def append(self, player: int, strategy: Strategy) -> None:
-        """Make `strategy` the player's newest."""
-        self._current[player] = strategy
+    def append(self, player: int, parameters: Parameters) -> None:
+        """Make the network's strategy the player's newest."""
+        self._current[player] = self._strategy_of(player, parameters)
+
+    def snapshot(self) -> Snapshot:
+        """Nothing: the store has the networks."""
+        return {}
+
+    def restore(self, snapshot: Snapshot, newest: Sequence[Parameters]) -> None:
+        """Play the networks `newest` of the last iteration, one per player; none before the first."""
+        for player, parameters in enumerate(newest):
+            self.append(player, parameters)
 
 
 def draw_entries(iterations: int, count: int, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -67,7 +67,9 @@ class Table:
 class Profile(Protocol):
     """Both players' strategies, evaluated where a batch stands."""
 
-    def probabilities(self, batch: Batch, player: NDArray[np.int8], legal: NDArray[np.bool_]) -> Probabilities:
+    def probabilities(
+        self, batch: Batch, player: NDArray[np.int8], legal: NDArray[np.bool_]
+    ) -> Probabilities:
         """[n, A] the acting player's probabilities; `player` and `legal` are the batch's own."""
         ...
 
@@ -76,13 +78,15 @@ class StrategyProfile:
     """Two strategies: one evaluation per player for the whole batch."""
 
     def __init__(self, strategies: tuple[Strategy, Strategy]) -> None:
-        self._strategies = strategies
+        self.strategies = strategies
 
-    def probabilities(self, batch: Batch, player: NDArray[np.int8], legal: NDArray[np.bool_]) -> Probabilities:
+    def probabilities(
+        self, batch: Batch, player: NDArray[np.int8], legal: NDArray[np.bool_]
+    ) -> Probabilities:
         """[n, A] the acting player's probabilities."""
         keys = batch.information_state()
         result = np.empty(legal.shape)
-        for own, strategy in enumerate(self._strategies):
+        for own, strategy in enumerate(self.strategies):
             at = np.flatnonzero(player == own)
             if len(at):
                 result[at] = strategy.probabilities(keys[at], legal[at])
@@ -95,6 +99,8 @@ class TableProfile:
     def __init__(self, table: Probabilities) -> None:
         self.table = table
 
-    def probabilities(self, batch: Batch, player: NDArray[np.int8], legal: NDArray[np.bool_]) -> Probabilities:
+    def probabilities(
+        self, batch: Batch, player: NDArray[np.int8], legal: NDArray[np.bool_]
+    ) -> Probabilities:
         """[n, A] rows of the table."""
         return self.table.take(batch.information_state(), axis=0)

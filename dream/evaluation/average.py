@@ -1,0 +1,134 @@
+"""The average strategy of a run: while it trains, and from what it stored."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from actors.strategies.bank import SimulatorBank, TreeBank
+from actors.strategies.strategy import Probabilities
+from dream.config import RunConfig
+from dream.errors import UsageError
+from dream.evaluation.exploitability import exploitability
+from dream.methods import Method
+from dream.results import Evaluation
+from dream.runtime.local import LocalRuntime
+from dream.runtime.players import Players, TreePlayers
+from dream.store import RunFolder
+from learners.networks import Parameters
+
+_KINDS = ("advantage_0", "advantage_1")
+
+
+class AverageOf:
+    """Gives the average of a run as a table, where its game is enumerated."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        method: Method,
+        players: Players,
+        bank: TreeBank | SimulatorBank,
+        runtime: LocalRuntime,
+        folder: RunFolder,
+    ) -> None:
+        self._config = config
+        self._method = method
+        self._players = players
+        self._bank = bank
+        self._runtime = runtime
+        self._folder = folder
+
+    @property
+    def players(self) -> Players:
+        """The game and the networks' readers."""
+        return self._players
+
+    def __call__(self, iteration: int) -> dict[str, Any] | None:
+        """Evaluate the running average after `iteration`; None where nothing exact can be said."""
+        if self._config.evaluation.by == "none" or not isinstance(self._bank, TreeBank):
+            return None
+        assert isinstance(self._players, TreePlayers)
+        if self._method.average == "bank":
+            table = self._bank.average()
+        else:
+            table = self._network_table(self._runtime.fit_averages(iteration))
+        return exploitability(self._players.game, table) | {"average": self._method.average}
+
+    def _network_table(self, parameters: Sequence[Parameters]) -> Probabilities:
+        assert isinstance(self._players, TreePlayers)
+        return np.concatenate([self._players.average_table(p, own) for p, own in enumerate(parameters)])
+
+    def stored(self, iterations: Sequence[int] | None, average: str | None) -> list[Evaluation]:
+        """Evaluate what the run folder holds after each of `iterations` (None: the newest commit's).
+
+        The bank's average comes from the stored networks alone. An average network is fitted to the strategy rows
+        of the newest commit, so it exists for that iteration only. Raises UsageError for what is not there.
+        """
+        kind = average or self._method.average
+        wanted = [self.newest()] if iterations is None else sorted(set(iterations))
+        by_iteration = {record["iteration"]: record for record in self._folder.metrics.read()}
+        rows: list[Evaluation] = []
+        for iteration, table in self.tables(wanted, kind):
+            assert isinstance(self._players, TreePlayers)
+            record = by_iteration.get(iteration, {})
+            rows.append(
+                {  # type: ignore[typeddict-item]
+                    "iteration": iteration,
+                    "states": record.get("states"),
+                    "seconds": record.get("seconds"),
+                    **exploitability(self._players.game, table),
+                    "average": kind,
+                }
+            )
+        return rows
+
+    def newest(self) -> int:
+        """The last iteration that has been committed. Raises UsageError where there is none."""
+        if not self._folder.checkpoints.iterations():
+            raise UsageError(f"{self._folder.path} has no commit yet: nothing to evaluate.")
+        return self._folder.checkpoints.load_newest().iteration
+
+    def tables(self, iterations: Sequence[int], average: str) -> Iterator[tuple[int, Probabilities]]:
+        """The average after each of `iterations`, ascending, as a table [S, A]."""
+        if not isinstance(self._bank, TreeBank):
+            raise UsageError(
+                f"{self._config.game} is too large for exact evaluation (sampling.enumerate_limit="
+                f"{self._config.sampling.enumerate_limit:,} histories)."
+            )
+        newest = self.newest()
+        for iteration in iterations:
+            if not 1 <= iteration <= newest:
+                raise UsageError(f"iteration {iteration} is not stored; allowed are 1 to {newest}.")
+        if average == "network":
+            yield from self._network_tables(iterations, newest)
+        else:
+            yield from self._bank_tables(iterations)
+
+    def _network_tables(self, iterations: Sequence[int], newest: int) -> Iterator[tuple[int, Probabilities]]:
+        if self._method.average != "network":
+            raise UsageError(
+                f"{self._method.name} keeps no strategy rows, so it has no average network; use --average bank."
+            )
+        for iteration in iterations:
+            if iteration != newest:
+                raise UsageError(
+                    f"the average network of iteration {iteration} cannot be fitted any more: strategy rows are "
+                    f"kept for the newest commit, {newest}, alone; `--average bank` has every iteration."
+                )
+            self._runtime.restore(dict(self._folder.checkpoints.load_newest().parts))
+            yield iteration, self._network_table(self._runtime.fit_averages(iteration))
+
+    def _bank_tables(self, iterations: Sequence[int]) -> Iterator[tuple[int, Probabilities]]:
+        assert isinstance(self._players, TreePlayers)
+        bank = TreeBank(self._players.game, self._players.advantage_table)
+        last = max(iterations, default=0)
+        stacks: list[Parameters] = []
+        if last > 1:
+            stacks = [self._folder.networks.stack(kind, 1, last - 1) for kind in _KINDS]
+        for t in range(1, last + 1):
+            for player, stack in enumerate(stacks if t > 1 else []):
+                bank.append(player, {name: values[t - 2] for name, values in stack.items()})
+            bank.weigh(t)
+            if t in iterations:
+                yield t, bank.average()

@@ -1,0 +1,1 @@
+"""Where sampling and fitting happen: the runtime protocol and its local implementation."""

@@ -1,0 +1,1 @@
+"""The training loop, and the run that keeps what it makes."""

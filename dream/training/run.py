@@ -1,0 +1,137 @@
+"""A run: its iterations, its bank, and everything that is kept of it."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from actors.strategies.strategy import Profile
+from buffers.frames import Snapshot
+from dream.config import RunConfig
+from dream.runtime.runtime import Runtime
+from dream.store import RunFolder
+from dream.telemetry.recorder import Recorder
+from dream.telemetry.report import IterationReport
+from dream.training.interrupt import Interrupt
+from learners.networks import Parameters
+
+PLAYERS = (0, 1)
+
+
+class Bank(Protocol):
+    """The strategies in play and their average, fed with parameters."""
+
+    def profile(self) -> Profile:
+        """The newest strategies."""
+        ...
+
+    def weigh(self, iteration: int) -> None:
+        """Enter the newest strategies, sigma^t, into the average."""
+        ...
+
+    def append(self, player: int, parameters: Parameters) -> None:
+        """Make the network's strategy the player's newest."""
+        ...
+
+    def snapshot(self) -> Snapshot:
+        """What a commit stores."""
+        ...
+
+    def restore(self, snapshot: Snapshot, newest: Sequence[Parameters]) -> None:
+        """Continue from a commit whose last iteration made the networks `newest`."""
+        ...
+
+
+Evaluate = Callable[[int], Mapping[str, Any] | None]
+
+
+class Run:
+    """Counts iterations and decides when to evaluate, report and commit."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        folder: RunFolder,
+        bank: Bank,
+        runtime: Runtime,
+        recorder: Recorder,
+        interrupt: Interrupt,
+        evaluate: Evaluate,
+    ) -> None:
+        self.bank = bank
+        self.config = config
+        self.done = 0
+        self.interrupted = False
+        self._folder = folder
+        self._runtime = runtime
+        self._recorder = recorder
+        self._interrupt = interrupt
+        self._evaluate = evaluate
+        self._committed = 0
+        self._pending: tuple[list[Parameters], list[Parameters]] = ([], [])
+        self._seconds_before = 0.0
+        self._began = time.perf_counter()
+        self._committing_seconds = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """The run's own time, over all its sittings."""
+        return self._seconds_before + time.perf_counter() - self._began
+
+    def iterations(self) -> Iterator[int]:
+        """The numbers of the iterations still to do, from 1; ends early where a stop was asked for."""
+        while self.done < self.config.iterations:
+            yield self.done + 1
+            if self._interrupt.requested:
+                self.interrupted = self.done < self.config.iterations
+                break
+        if self.done > self._committed:
+            self.commit()
+
+    def append(self, player: int, parameters: Parameters) -> None:
+        """Keep an iteration's network and play it from here on."""
+        self._pending[player].append(parameters)
+        self.bank.append(player, parameters)
+
+    def finish(self, iteration: int) -> None:
+        """The iteration is over: evaluate, report and commit where due."""
+        self.done = iteration
+        metrics = self._runtime.take_metrics()
+        evaluation = None
+        if self._evaluation_due(iteration):
+            began = time.perf_counter()
+            evaluation = self._evaluate(iteration)
+            metrics |= self._runtime.take_metrics()
+            metrics["time/evaluating_seconds"] = time.perf_counter() - began
+        metrics["time/committing_seconds"] = self._committing_seconds
+        self._committing_seconds = 0.0
+        report = IterationReport(iteration, self._runtime.states, self.seconds, metrics, evaluation)
+        self._recorder.record(report)
+        if iteration % self.config.checkpoint.every == 0:
+            self.commit()
+
+    def _evaluation_due(self, iteration: int) -> bool:
+        every = self.config.evaluation.every
+        return iteration == self.config.iterations or (every > 0 and iteration % every == 0)
+
+    def commit(self) -> None:
+        """Networks, then metrics, then the commit, then pruning: a kill in between loses nothing."""
+        began = time.perf_counter()
+        folder, first = self._folder, self._committed + 1
+        for player in PLAYERS:
+            folder.networks.put_segment(f"advantage_{player}", first, self._pending[player])
+        self._recorder.flush()
+        parts = self._runtime.snapshot() | {"bank": self.bank.snapshot()}
+        folder.checkpoints.commit(self.done, parts, {"seconds": self.seconds})
+        folder.checkpoints.prune(self.config.checkpoint.keep)
+        self._committed = self.done
+        self._pending = ([], [])
+        self._committing_seconds += time.perf_counter() - began
+
+    def restore(self, iteration: int, seconds: float, parts: dict[str, Snapshot]) -> None:
+        """Stand where the commit of `iteration` stood."""
+        networks = self._folder.networks
+        newest = [networks.get(f"advantage_{player}", iteration) for player in PLAYERS if iteration]
+        self.bank.restore(parts["bank"], newest)
+        self._runtime.restore(parts)
+        self.done = self._committed = iteration
+        self._seconds_before = seconds
