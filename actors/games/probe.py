@@ -133,9 +133,7 @@ class _Probe:
                 self._finish(state)
                 return
             if self._rewards and any(state.rewards()):
-                raise GameError(
-                    f"{self._name} pays rewards before the end: only terminal payoffs are trained."
-                )
+                raise GameError(f"{self._name} pays rewards before the end: only terminal payoffs are trained.")
             if state.is_chance_node():
                 state.apply_action(choose.outcome(self._law(state)))
                 continue
@@ -188,8 +186,7 @@ class _Probe:
         total = sum(p for _, p in law)
         if not abs(total - 1.0) < 1e-6 or any(p < 0.0 for _, p in law):
             raise GameError(
-                f"{self._name} has a chance law that is no probability:"
-                f" it sums to {total:g} after {state.history()}."
+                f"{self._name} has a chance law that is no probability: it sums to {total:g} after {state.history()}."
             )
         return law
 
@@ -198,8 +195,7 @@ class _Probe:
         payoffs = state.returns()
         if not abs(sum(payoffs)) <= self._tolerance:
             raise GameError(
-                f"{self._name} is not zero-sum:"
-                f" it pays {payoffs[0]:g} and {payoffs[1]:g} after {state.history()}."
+                f"{self._name} is not zero-sum: it pays {payoffs[0]:g} and {payoffs[1]:g} after {state.history()}."
             )
         self._payoffs.append(payoffs[0])
 
@@ -239,9 +235,7 @@ class _States:
                 f"{where} follows both {_after(first[2])} and {_after(second[2])}: that is imperfect recall."
             )
         if first[1] != second[1]:
-            raise GameError(
-                f"{where} has legal actions {first[1]} in one history and {second[1]} in another."
-            )
+            raise GameError(f"{where} has legal actions {first[1]} in one history and {second[1]} in another.")
         raise GameError(f"{where} has two different tensors.")
 
 

@@ -62,9 +62,7 @@ class SimulatorGame:
         """`count` lanes at the root."""
         root = self._root  # clones are several times cheaper than new states
         player = np.full(count, _player(root.current_player()), np.int8)
-        return SimulatorBatch(
-            self, [root.clone() for _ in range(count)], player, np.full(count, _ROOT, np.uint64)
-        )
+        return SimulatorBatch(self, [root.clone() for _ in range(count)], player, np.full(count, _ROOT, np.uint64))
 
     def state_codec(self, player: int) -> PackedStateCodec:
         """Decodes information-state keys of `player`."""
