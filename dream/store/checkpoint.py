@@ -193,11 +193,11 @@ class CheckpointStore:
                 continue
             path = folder / _MANIFEST
             if not path.exists():
-                unfinished.append(f"{folder} has no {_MANIFEST}: its commit was not finished")
+                unfinished.append(f"{folder} has no {_MANIFEST}: its commit was not finished (or that file was lost)")
                 continue
             try:
                 found.append(_read_manifest(folder))
-            except (FrameError, OSError, KeyError, TypeError, ValueError) as error:
+            except (FrameError, OSError, KeyError, AttributeError, TypeError, ValueError) as error:
                 damaged.append(f"{path} is damaged ({error}): {_ADVICE}")
         return sorted(found, key=lambda manifest: manifest.sequence, reverse=True)
 

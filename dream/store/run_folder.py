@@ -44,8 +44,8 @@ class RunFolder:
         run = cls(Path(path))
         if run.path.exists() and not run.path.is_dir():
             raise RunFolderError(f"{path} is a file, not a folder: choose another one with --run-dir")
-        run._refuse_content()
         try:
+            run._refuse_content()
             atomic.make_folder(run.path)
         except OSError as error:
             raise RunFolderError(f"cannot make the folder {path}: {error.strerror}") from error

@@ -37,9 +37,7 @@ class IterationReport:
         for name in self.metrics:
             if "/" not in name:
                 raise ValueError(f"metric {name!r} has no group: name it group/name, as loss/advantage_0")
-        if self.evaluation is not None and (
-            missing := [k for k in EVALUATION_KEYS if k not in self.evaluation]
-        ):
+        if self.evaluation is not None and (missing := [k for k in EVALUATION_KEYS if k not in self.evaluation]):
             raise ValueError(f"an evaluation lacks {', '.join(missing)}")
 
     def record(self) -> dict[str, Any]:

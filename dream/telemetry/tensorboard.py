@@ -48,7 +48,7 @@ _FILE_SECOND = re.compile(r"events\.out\.tfevents\.(\d+)\.")
 class BoardWriter:
     """Writes a run's event files under `folder`; one writer at a time.
 
-    On a resume the three purge steps are the first iteration, states and (whole) seconds from which older
+    On a resume the three purge steps (None: 0) are the first iteration, states and (whole) seconds from which older
     event files no longer count; what still holds from there on is written again with `replay`.
     """
 
@@ -62,7 +62,9 @@ class BoardWriter:
         from torch.utils.tensorboard import SummaryWriter  # imports torch and tensorboard: seconds
 
         _wait_for_later_second(folder)
-        self._purge = dict(zip(AXES, (purge_iteration, purge_states, purge_seconds), strict=True))
+        steps = (purge_iteration, purge_states, purge_seconds)
+        # A new run purges, too: TensorBoard takes the first purge mark of all for the start, not for a restart.
+        self._purge = {axis: step or 0 for axis, step in zip(AXES, steps, strict=True)}
         self._writers: dict[str, SummaryWriter] = {
             axis: SummaryWriter(str(folder / axis), purge_step=step) for axis, step in self._purge.items()
         }
@@ -77,8 +79,7 @@ class BoardWriter:
         """Writes again what the purge of this writer hid."""
         for report in reports:
             for axis in AXES:
-                purge = self._purge[axis]
-                if purge is not None and _step(axis, report) >= purge:
+                if _step(axis, report) >= self._purge[axis]:
                     self._write(axis, report)
 
     def hyperparameters(self, settings: Mapping[str, Any], unit: str) -> None:
