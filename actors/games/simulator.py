@@ -127,13 +127,16 @@ class SimulatorBatch:
         self._node = node
         self._tensors: NDArray[np.float32] | None = None
         self._legal: NDArray[np.bool_] | None = None
+        self._keys: NDArray[np.uint8] | None = None
 
     def __len__(self) -> int:
         return len(self._states)
 
     def information_state(self) -> NDArray[np.uint8]:
         """[n, K] keys of the acting players' information states. Every lane must be at a decision."""
-        return self._game.state_codec(0).encode(self._own_tensors(), self.legal())
+        if self._keys is None:
+            self._keys = self._game.state_codec(0).encode(self._own_tensors(), self.legal())
+        return self._keys
 
     def legal(self) -> NDArray[np.bool_]:
         """[n, A] legal masks. Every lane must be at a decision."""
@@ -147,10 +150,13 @@ class SimulatorBatch:
         """[n, K'] keys of what both players know. Every lane must be at a decision."""
         own = self._own_tensors()
         other = self._game.tensors(self._states, (1 - self.player).tolist())
-        first = (self.player == 0)[:, None]
-        return self._game.history_codec().encode(
-            np.where(first, own, other), np.where(first, other, own), self.legal(), self.player
-        )
+        second = self.player == 1
+        if second.all():
+            own, other = other, own
+        elif second.any():
+            column = second[:, None]
+            own, other = np.where(column, other, own), np.where(column, own, other)
+        return self._game.history_codec().encode(own, other, self.legal(), self.player)
 
     def returns(self) -> NDArray[np.float64]:
         """[n] player 0's payoff in chips, 0 where not terminal."""
@@ -215,6 +221,7 @@ class SimulatorBatch:
     def _forget(self) -> None:
         self._tensors = None
         self._legal = None
+        self._keys = None
 
 
 def _player(openspiel: int) -> int:
