@@ -11,17 +11,28 @@ from torch import Tensor
 
 from buffers.merged import Merged
 from buffers.rows import Rows, concatenate, length
-from learners.inputs import StateInputs
+from learners.inputs import StateInputs, TableStateInputs
+from learners.networks import Network
 
 
 @dataclass(frozen=True)
 class RegressionBatch:
-    """A minibatch of advantage or strategy rows; weights have mean 1 over all rows of the buffer."""
+    """A minibatch of advantage or strategy rows; weights have mean 1 over all rows of the buffer.
 
-    features: Tensor  # f4[n, F]
+    Rows of one information state share its forward pass: `row` says which of the m inputs each of the n rows has,
+    None where they correspond one to one.
+    """
+
+    features: Tensor  # f4[m, F]
     legal: Tensor  # f4[n, A]
     target: Tensor  # f4[n, A]
     weight: Tensor  # f4[n]
+    row: Tensor | None = None  # [n]
+
+    def output(self, network: Network) -> Tensor:
+        """[n, A] the network's outputs for the rows."""
+        output = network(self.features)
+        return output if self.row is None else output.index_select(0, self.row)
 
 
 class RegressionFeed(Protocol):
@@ -49,6 +60,9 @@ class UniformFeed:
     ) -> None:
         self._inputs = inputs
         self._batch = batch
+        # One forward pass over all states costs less than one over the batch's rows: same loss, same gradient.
+        small = isinstance(inputs, TableStateInputs) and len(inputs.features) <= batch
+        self._shared = inputs if small and isinstance(inputs, TableStateInputs) else None
         rows = shards[0][0] if len(shards) == 1 else concatenate([rows for rows, _ in shards])
         self._keys = resident(rows["key"], device)
         self._target = resident(rows["target"], device)
@@ -67,9 +81,14 @@ class UniformFeed:
     def draw(self, generator: torch.Generator) -> RegressionBatch:
         """`batch` rows."""
         index = self._index(generator)
-        features, legal = self._inputs.read(self._keys.index_select(0, index))
+        keys = self._keys.index_select(0, index)
         target = self._target.index_select(0, index) * self._target_scale
         weight = self._weight.index_select(0, index) * self._weight_scale
+        table = self._shared
+        if table is not None:
+            row = table.rows(keys)
+            return RegressionBatch(table.features, table.legal.index_select(0, row), target, weight, row)
+        features, legal = self._inputs.read(keys)
         return RegressionBatch(features, legal, target, weight)
 
     def _index(self, generator: torch.Generator) -> Tensor:

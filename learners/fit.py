@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.optim.adam import adam
 
 from buffers.frames import Snapshot
 from learners.networks import Network
@@ -22,50 +23,58 @@ class FitMetrics:
 
 
 class Optimiser:
-    """Adam on a network's flat weights, with the gradient norm clipped."""
+    """Adam (Kingma, Ba 2015) on a network's flat weights, with the gradient norm clipped."""
 
     def __init__(self, network: Network, learning_rate: float, clip: float) -> None:
-        self._network = network
+        self._weights = network.flat
         self._clip = clip
         self._learning_rate = learning_rate
         self.reset()
 
     def reset(self) -> None:
         """Forget the moments."""
-        self._adam = torch.optim.Adam([self._network.flat], lr=self._learning_rate, fused=True)
+        self._first = torch.zeros_like(self._weights)
+        self._second = torch.zeros_like(self._weights)
+        self._step = torch.zeros((), device=self._weights.device)
 
     def step(self) -> Tensor:
         """Apply the accumulated gradient and clear it; returns its norm before clipping, on the device."""
-        gradient = self._network.flat.grad
+        gradient = self._weights.grad
         assert gradient is not None
         norm = torch.linalg.vector_norm(gradient)
         gradient.mul_(torch.clamp(self._clip / (norm + 1e-6), max=1.0))
-        self._adam.step()
+        adam(
+            [self._weights],
+            [gradient],
+            [self._first],
+            [self._second],
+            [],
+            [self._step],
+            fused=True,
+            amsgrad=False,
+            beta1=0.9,
+            beta2=0.999,
+            lr=self._learning_rate,
+            weight_decay=0.0,
+            eps=1e-8,
+            maximize=False,
+        )
         gradient.zero_()
         return norm
 
     def snapshot(self) -> Snapshot:
-        """Moments and the step count; empty before the first step."""
-        state = self._adam.state.get(self._network.flat)
-        if not state:
-            return {}
+        """Moments and the step count."""
         return {
-            "step": int(state["step"].item()),
-            "first_moment": state["exp_avg"].cpu().numpy().copy(),
-            "second_moment": state["exp_avg_sq"].cpu().numpy().copy(),
+            "step": int(self._step.item()),
+            "first_moment": self._first.cpu().numpy().copy(),
+            "second_moment": self._second.cpu().numpy().copy(),
         }
 
     def restore(self, snapshot: Snapshot) -> None:
         """Continue from `snapshot`."""
-        self.reset()
-        if not snapshot:
-            return
-        flat = self._network.flat
-        self._adam.state[flat] = {
-            "step": torch.tensor(float(snapshot["step"]), device=flat.device),
-            "exp_avg": torch.as_tensor(snapshot["first_moment"], device=flat.device).clone(),
-            "exp_avg_sq": torch.as_tensor(snapshot["second_moment"], device=flat.device).clone(),
-        }
+        self._step.fill_(snapshot["step"])
+        self._first.copy_(torch.from_numpy(snapshot["first_moment"]))
+        self._second.copy_(torch.from_numpy(snapshot["second_moment"]))
 
 
 def network_snapshot(network: Network, optimiser: Optimiser) -> Snapshot:
@@ -90,7 +99,8 @@ def fit(network: Network, optimiser: Optimiser, loss: Loss, steps: int) -> FitMe
     for step in range(steps):
         value = loss(network)
         value.backward()  # type: ignore[no-untyped-call]
-        norms += optimiser.step()
+        with torch.no_grad():
+            norms += optimiser.step()
         if step >= steps - tail:
             losses += value.detach()
     result = FitMetrics(float(losses) / tail, float(norms) / steps, steps)

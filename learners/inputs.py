@@ -38,11 +38,24 @@ class TableStateInputs:
         """Number of features."""
         return self._features.shape[1]
 
+    @property
+    def features(self) -> Tensor:
+        """f4[N, F] of all the player's information states."""
+        return self._features
+
+    @property
+    def legal(self) -> Tensor:
+        """f4[N, A] of all the player's information states."""
+        return self._legal
+
+    def rows(self, keys: Keys) -> Tensor:
+        """[n] rows of the tables."""
+        index = torch.as_tensor(keys, device=self._features.device)
+        return index - self._offset if self._offset else index
+
     def read(self, keys: Keys) -> tuple[Tensor, Tensor]:
         """Rows of the tables."""
-        index = torch.as_tensor(keys, device=self._features.device)
-        if self._offset:
-            index = index - self._offset
+        index = self.rows(keys)
         return self._features.index_select(0, index), self._legal.index_select(0, index)
 
 
