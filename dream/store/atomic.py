@@ -24,7 +24,7 @@ def write_atomic(path: Path, chunks: Iterable[Chunk]) -> int:
     """
     temporary = path.with_name(f".{path.name}{PARTIAL_SUFFIX}")
     try:
-        written = _write_durably(temporary, chunks)
+        written = write_durable(temporary, chunks)
         temporary.replace(path)
     except OSError:
         with contextlib.suppress(OSError):
@@ -34,7 +34,8 @@ def write_atomic(path: Path, chunks: Iterable[Chunk]) -> int:
     return written
 
 
-def _write_durably(path: Path, chunks: Iterable[Chunk]) -> int:
+def write_durable(path: Path, chunks: Iterable[Chunk]) -> int:
+    """Writes a file in place and waits until its bytes (not yet its name) are on the disk; returns them."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     written = 0
     try:

@@ -2,10 +2,10 @@
 
     <root>/<iteration, 8 digits>[-<n>]/<part>.frame ... manifest.frame
 
-A commit is a folder of its own that nothing else ever writes into. Its parts are written first, each
-atomically, and `manifest.frame` last: it lists every part with size and checksum, and the commit exists from
-the moment it is there. A folder without a manifest is the remains of a kill (or of a removal, which begins
-with the manifest).
+A commit is a folder of its own that nothing else ever writes into. Its parts are written and made
+durable first, and `manifest.frame` last, atomically: it lists every part with size and checksum, and the
+commit exists from the moment it is there. A folder without a manifest is the remains of a kill (or of a
+removal, which begins with the manifest).
 
 Which commit wins: every manifest carries a `sequence` number, larger than that of every commit that was there
 when it was written, and the largest sequence wins, whatever the iteration. So when commit 20 is damaged and a
@@ -107,7 +107,8 @@ class CheckpointStore:
             atomic.make_folder(folder)
             seals: dict[str, Seal] = {}
             for name, snapshot in parts.items():
-                seals[name] = write_frame(folder / f"{name}.frame", snapshot)
+                seals[name] = write_frame(folder / f"{name}.frame", snapshot, in_place=True)
+            atomic.sync_folder(folder)
             manifest = self._manifest_snapshot(iteration, self._next_sequence(), seals, meta or {})
             write_frame(folder / _MANIFEST, manifest)
         except OSError as error:
@@ -206,12 +207,8 @@ class CheckpointStore:
         readable = [manifest.sequence for manifest in self._manifests([], [], None)]
         return max(time.time_ns() // 1000, max(readable, default=0) + 1)
 
-    def _manifest_snapshot(
-        self, iteration: int, sequence: int, seals: dict[str, Seal], meta: Snapshot
-    ) -> Snapshot:
-        listed: dict[str, Any] = {
-            name: {"bytes": s.bytes, "checksum": s.checksum} for name, s in seals.items()
-        }
+    def _manifest_snapshot(self, iteration: int, sequence: int, seals: dict[str, Seal], meta: Snapshot) -> Snapshot:
+        listed: dict[str, Any] = {name: {"bytes": s.bytes, "checksum": s.checksum} for name, s in seals.items()}
         return {
             "layout": _LAYOUT,
             "iteration": iteration,

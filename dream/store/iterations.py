@@ -134,9 +134,7 @@ class NetworkStore:
             expected = None
             for segment in self._segments(kind):
                 if expected is not None and segment.first != expected:
-                    problems.append(
-                        f"{self._folder(kind)} lacks iterations {expected} to {segment.first - 1}"
-                    )
+                    problems.append(f"{self._folder(kind)} lacks iterations {expected} to {segment.first - 1}")
                 expected = segment.last + 1
                 try:
                     self._read(kind, segment)
@@ -146,9 +144,7 @@ class NetworkStore:
 
     def _folder(self, kind: str) -> Path:
         if not _KIND.fullmatch(kind):
-            raise NetworkStoreError(
-                f"a kind is made of a-z, 0-9 and _ and begins with a letter, not {kind!r}"
-            )
+            raise NetworkStoreError(f"a kind is made of a-z, 0-9 and _ and begins with a letter, not {kind!r}")
         return self.path / kind
 
     def _all_segments(self, kind: str) -> list[Segment]:
@@ -175,17 +171,13 @@ class NetworkStore:
         try:
             stored = read_frame(path, copy=False)
         except (FrameError, OSError) as error:
-            raise NetworkStoreError(
-                f"{path} is damaged ({error}): restore it from a copy of the run"
-            ) from error
+            raise NetworkStoreError(f"{path} is damaged ({error}): restore it from a copy of the run") from error
         if (stored.get("kind"), stored.get("first"), stored.get("last")) != (
             kind,
             segment.first,
             segment.last,
         ):
-            raise NetworkStoreError(
-                f"{path} holds another segment than its name says: restore it from a copy"
-            )
+            raise NetworkStoreError(f"{path} holds another segment than its name says: restore it from a copy")
         return {name.removeprefix(_PREFIX): v for name, v in stored.items() if name.startswith(_PREFIX)}
 
 
@@ -195,9 +187,7 @@ def _stack(kind: str, entries: Sequence[Parameters]) -> Parameters:
     first = _signature(entries[0])
     for number, entry in enumerate(entries):
         if _signature(entry) != first:
-            raise NetworkStoreError(
-                f"entry {number} of a segment of {kind} differs from entry 0 in names or shapes"
-            )
+            raise NetworkStoreError(f"entry {number} of a segment of {kind} differs from entry 0 in names or shapes")
     return {name: np.stack([entry[name] for entry in entries]) for name in entries[0]}
 
 

@@ -1,5 +1,7 @@
 """Commits: round trip, which one wins, replacement, pruning."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -77,19 +79,40 @@ def test_the_same_iteration_again_replaces_the_old_commit(store):
 def test_replacing_never_touches_the_old_commit_before_the_new_one_is_whole(store, monkeypatch):
     from dream.store import checkpoint
 
-    class Killed(BaseException):
-        pass
-
     real = checkpoint.write_frame
     seen = []
 
-    def watched(path, snapshot):
-        seen.append(CheckpointStore(store.path).load_newest().iteration)
-        return real(path, snapshot)
+    def watched(path, snapshot, in_place=False):
+        commit = CheckpointStore(store.path).load_newest()
+        same(dict(commit.parts), parts(30))
+        seen.append(commit.iteration)
+        return real(path, snapshot, in_place)
 
     monkeypatch.setattr(checkpoint, "write_frame", watched)
-    store.commit(30, parts(30))
+    store.commit(30, parts(31))
     assert seen == [30] * 4
+    same(dict(store.load_newest().parts), parts(31))
+
+
+def test_all_parts_are_durable_before_the_manifest_gets_its_name(store, monkeypatch):
+    """The bytes of each part and the names in the folder first: or a power cut leaves a manifest alone."""
+    events = []
+    real_fsync, real_replace = os.fsync, type(store.path).replace
+
+    def fsync(descriptor):
+        events.append(os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")))
+        real_fsync(descriptor)
+
+    def replace(self, target):
+        events.append(f"-> {target.name}")
+        return real_replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(type(store.path), "replace", replace)
+    store.commit(40, parts(40))
+    manifest = events.index("-> manifest.frame")
+    files = ["buffer_0.frame", "learner.frame", "counters.frame", "00000040", ".manifest.frame.partial"]
+    assert events[manifest - 5 : manifest + 2] == [*files, "-> manifest.frame", "00000040"]
 
 
 def test_a_repaired_commit_does_not_win_over_one_written_after_it(store):
