@@ -44,6 +44,11 @@ class AverageOf:
         """The game and the networks' readers."""
         return self._players
 
+    @property
+    def method(self) -> Method:
+        """The run's algorithm."""
+        return self._method
+
     def __call__(self, iteration: int) -> dict[str, Any] | None:
         """Evaluate the running average after `iteration`; None where nothing exact can be said."""
         if self._config.evaluation.by == "none" or not isinstance(self._bank, TreeBank):
@@ -98,34 +103,54 @@ class AverageOf:
             )
         newest = self.newest()
         for iteration in iterations:
-            if not 1 <= iteration <= newest:
-                raise UsageError(f"iteration {iteration} is not stored; allowed are 1 to {newest}.")
+            self._refuse_unstored(iteration, newest)
         if average == "network":
-            yield from self._network_tables(iterations, newest)
+            yield from self._network_tables(iterations)
         else:
             yield from self._bank_tables(iterations)
 
-    def _network_tables(self, iterations: Sequence[int], newest: int) -> Iterator[tuple[int, Probabilities]]:
+    def networks(self, iteration: int) -> list[Parameters]:
+        """Both players' average networks, fitted to the strategy rows of the newest commit.
+
+        Raises UsageError for another iteration than the newest: its rows are gone.
+        """
+        newest = self.newest()
+        if iteration != newest:
+            raise UsageError(
+                f"the average network of iteration {iteration} cannot be fitted any more: strategy rows are "
+                f"kept for the newest commit, {newest}, alone; `--average bank` has every iteration."
+            )
+        self._runtime.restore(dict(self._folder.checkpoints.load_newest().parts))
+        return self._runtime.fit_averages(iteration)
+
+    def bank_stacks(self, iteration: int) -> list[Parameters]:
+        """Both players' networks that the average after `iteration` holds: of iterations 1 to `iteration` - 1.
+
+        Each parameter is stacked, [iteration - 1, ...]; empty for iteration 1, whose average is uniform. Raises
+        UsageError for an iteration that is not stored.
+        """
+        self._refuse_unstored(iteration, self.newest())
+        if iteration == 1:
+            return [{}, {}]
+        return [self._folder.networks.stack(kind, 1, iteration - 1) for kind in _KINDS]
+
+    def _refuse_unstored(self, iteration: int, newest: int) -> None:
+        if not 1 <= iteration <= newest:
+            raise UsageError(f"iteration {iteration} is not stored; allowed are 1 to {newest}.")
+
+    def _network_tables(self, iterations: Sequence[int]) -> Iterator[tuple[int, Probabilities]]:
         if self._method.average != "network":
             raise UsageError(
                 f"{self._method.name} keeps no strategy rows, so it has no average network; use --average bank."
             )
         for iteration in iterations:
-            if iteration != newest:
-                raise UsageError(
-                    f"the average network of iteration {iteration} cannot be fitted any more: strategy rows are "
-                    f"kept for the newest commit, {newest}, alone; `--average bank` has every iteration."
-                )
-            self._runtime.restore(dict(self._folder.checkpoints.load_newest().parts))
-            yield iteration, self._network_table(self._runtime.fit_averages(iteration))
+            yield iteration, self._network_table(self.networks(iteration))
 
     def _bank_tables(self, iterations: Sequence[int]) -> Iterator[tuple[int, Probabilities]]:
         assert isinstance(self._players, TreePlayers)
         bank = TreeBank(self._players.game, self._players.advantage_table)
         last = max(iterations, default=0)
-        stacks: list[Parameters] = []
-        if last > 1:
-            stacks = [self._folder.networks.stack(kind, 1, last - 1) for kind in _KINDS]
+        stacks = self.bank_stacks(last) if last else []
         for t in range(1, last + 1):
             for player, stack in enumerate(stacks if t > 1 else []):
                 bank.append(player, {name: values[t - 2] for name, values in stack.items()})

@@ -1,0 +1,1 @@
+"""Trained strategies in the interfaces of other libraries."""
