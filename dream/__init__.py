@@ -41,10 +41,12 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    """Loads a public name from its module at first use."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'dream' has no attribute {name!r}")
-    value = getattr(import_module(f"dream.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # type checkers see the imports above, and no other names
+
+    def __getattr__(name: str) -> Any:
+        """Loads a public name from its module at first use."""
+        if name not in _HOMES:
+            raise AttributeError(f"module 'dream' has no attribute {name!r}")
+        value = getattr(import_module(f"dream.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value
