@@ -140,6 +140,10 @@ class CheckpointStore:
         found = "; ".join(damaged + unfinished) or "there is none"
         raise CheckpointError(f"no usable commit in {self.path}: {found}")
 
+    def any(self) -> bool:
+        """Whether a manifest exists, readable or not. Without one the run was killed before its first commit."""
+        return any((folder / _MANIFEST).exists() for folder in self._folders())
+
     def iterations(self) -> list[int]:
         """Sorted iterations of which a readable manifest exists; contents are not checked."""
         return sorted({manifest.iteration for manifest in self._manifests([], [], None)})

@@ -62,6 +62,16 @@ def test_before_is_exclusive(store):
         store.load_newest(before=10)
 
 
+def test_a_run_whose_commits_are_all_damaged_is_not_one_without_commits(store):
+    for path in store.path.glob("*/manifest.frame"):
+        path.write_bytes(b"")
+    assert store.any()
+    assert store.iterations() == []
+    for path in store.path.glob("*/manifest.frame"):
+        path.unlink()
+    assert not store.any()
+
+
 def test_no_commit_at_all(tmp_path):
     with pytest.raises(CheckpointError, match="there is none"):
         CheckpointStore(tmp_path / "nothing").load_newest()
