@@ -144,8 +144,8 @@ class BankPolicy(AveragePolicy):
         weights = self._iterations * here.reach
         total = weights.sum()
         if total <= 0.0:
-            legal = np.array(state.legal_actions_mask(), np.float64)
-            return legal / legal.sum()
+            uniform: NDArray[np.float64] = here.strategies[0]
+            return uniform
         row: NDArray[np.float64] = weights @ here.strategies / total
         return row
 

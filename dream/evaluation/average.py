@@ -1,7 +1,7 @@
 """The average strategy of a run: while it trains, and from what it stored."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -77,15 +77,14 @@ class AverageOf:
         for iteration, table in self.tables(wanted, kind):
             assert isinstance(self._players, TreePlayers)
             record = by_iteration.get(iteration, {})
-            rows.append(
-                {  # type: ignore[typeddict-item]
-                    "iteration": iteration,
-                    "states": record.get("states"),
-                    "seconds": record.get("seconds"),
-                    **exploitability(self._players.game, table),
-                    "average": kind,
-                }
-            )
+            row: dict[str, Any] = {
+                "iteration": iteration,
+                "states": record.get("states"),
+                "seconds": record.get("seconds"),
+                **exploitability(self._players.game, table),
+                "average": kind,
+            }
+            rows.append(cast(Evaluation, row))
         return rows
 
     def newest(self) -> int:
