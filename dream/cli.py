@@ -45,7 +45,7 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            _say("interrupted")
+            _say("interrupted; a run goes on from its last commit: dream resume RUN")
             raise typer.Exit(INTERRUPTED) from None
         except tuple(_expected()) as error:
             _say(f"error: {error}")
