@@ -64,9 +64,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 
-Json = Annotated[
-    bool, typer.Option("--json", help="One JSON document on standard output, all else on standard error.")
-]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, all else on standard error.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Settings laid over it.")]
 PresetArgument = Annotated[
@@ -117,9 +115,7 @@ def train(
 
 
 @app.command()
-def resume(
-    run: RunArgument, overrides: Overrides = None, as_json: Json = False, quiet: Quiet = False
-) -> None:
+def resume(run: RunArgument, overrides: Overrides = None, as_json: Json = False, quiet: Quiet = False) -> None:
     """Go on from the newest commit of a run.
 
     The networks are the same, bit by bit, as if the run had never stopped.
@@ -144,9 +140,7 @@ def evaluate(
         typer.Option(metavar="all|N,N,...", help="After which iterations; the last one if not given."),
     ] = None,
     by: Annotated[str, typer.Option(help="exploitability (exact; small games).")] = "exploitability",
-    average: Annotated[
-        str | None, typer.Option(help="bank or network; the algorithm's own if not given.")
-    ] = None,
+    average: Annotated[str | None, typer.Option(help="bank or network; the algorithm's own if not given.")] = None,
     as_json: Json = False,
 ) -> None:
     """Evaluate the average strategy of a run.
@@ -175,9 +169,7 @@ def inspect(
     state: Annotated[
         str | None, typer.Option(help="Show the strategy at this information state (OpenSpiel's string).")
     ] = None,
-    iteration: Annotated[
-        int | None, typer.Option(help="With --state: after this iteration; else the last.")
-    ] = None,
+    iteration: Annotated[int | None, typer.Option(help="With --state: after this iteration; else the last.")] = None,
     verify: Annotated[
         bool, typer.Option("--verify", help="Read every frame and check it; status 1 if damaged.")
     ] = False,
@@ -214,9 +206,7 @@ def inspect(
 @app.command()
 def plot(
     runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run folders.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="A .png, .svg or .pdf file.")] = Path(
-        "curve.png"
-    ),
+    output: Annotated[Path, typer.Option("--output", "-o", help="A .png, .svg or .pdf file.")] = Path("curve.png"),
     x: Annotated[str, typer.Option("--x", help="states, iterations or seconds.")] = "states",
     log: Annotated[bool, typer.Option("--log", help="Both axes logarithmic.")] = False,
 ) -> None:
@@ -230,9 +220,7 @@ def plot(
 
     _choice("--x", x, tuple(plotting.X_LABELS))
     curves = plotting.draw(runs, output, x=cast(plotting.XAxis, x), log=log)
-    typer.echo(
-        f"{output}: {len(curves)} curve(s), exploitability in {curves[0].unit} against {plotting.X_LABELS[x]}"
-    )
+    typer.echo(f"{output}: {len(curves)} curve(s), exploitability in {curves[0].unit} against {plotting.X_LABELS[x]}")
 
 
 @app.command()
@@ -267,10 +255,7 @@ def games(
 @app.command()
 def presets(as_json: Json = False) -> None:
     """List the presets. `dream config PRESET` shows one in full."""
-    rows = [
-        {"preset": name, "summary": configuration.preset_summary(name)}
-        for name in configuration.preset_names()
-    ]
+    rows = [{"preset": name, "summary": configuration.preset_summary(name)} for name in configuration.preset_names()]
     _emit(rows) if as_json else typer.echo(_table(rows))
 
 
@@ -278,9 +263,7 @@ def presets(as_json: Json = False) -> None:
 def config(
     preset: PresetArgument,
     overrides: Overrides = None,
-    sizes: Annotated[
-        bool, typer.Option("--sizes", help="Also predict the sizes of buffers and networks.")
-    ] = False,
+    sizes: Annotated[bool, typer.Option("--sizes", help="Also predict the sizes of buffers and networks.")] = False,
     as_json: Json = False,
 ) -> None:
     """Show the resolved configuration as YAML.

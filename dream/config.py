@@ -92,20 +92,14 @@ class SamplingConfig(_Section):
     sampler: Literal["auto", "external", "outcome", "exact"] = _field(
         "auto", "auto is the algorithm's own; exact is full-width and needs a tree game"
     )
-    backend: Literal["auto", "tree", "simulator"] = _field(
-        "auto", "auto is the tree if the game is small enough"
-    )
-    enumerate_limit: int = _field(
-        2_000_000, "largest game tree that is enumerated", "histories", ge=1, le=_ROWS_MAX
-    )
+    backend: Literal["auto", "tree", "simulator"] = _field("auto", "auto is the tree if the game is small enough")
+    enumerate_limit: int = _field(2_000_000, "largest game tree that is enumerated", "histories", ge=1, le=_ROWS_MAX)
 
 
 class NetworkConfig(_Section):
     """A fully connected network."""
 
-    hidden: tuple[int, ...] = _field(
-        (64, 64, 64), "width of each hidden layer", "units", min_length=1, max_length=16
-    )
+    hidden: tuple[int, ...] = _field((64, 64, 64), "width of each hidden layer", "units", min_length=1, max_length=16)
     layer_norm: bool = _field(False, "normalise each hidden layer")
 
     @field_validator("hidden")
@@ -187,9 +181,7 @@ class AverageConfig(_Section):
     batch: int = _field(2048, "rows per optimiser step (reservoir)", "rows", ge=1, le=100_000_000)
     learning_rate: float = _field(1e-3, "Adam's step size", gt=0, le=1)
     clip: float = _field(1.0, "largest gradient norm", gt=0, le=1e9)
-    loss: Literal["mse", "cross-entropy"] = _field(
-        "cross-entropy", "distance to the strategies that were played"
-    )
+    loss: Literal["mse", "cross-entropy"] = _field("cross-entropy", "distance to the strategies that were played")
 
 
 class EvaluationConfig(_Section):
@@ -330,9 +322,7 @@ def _section_of(info: FieldInfo) -> type[BaseModel] | None:
 def preset_names() -> list[str]:
     """All presets, sorted."""
     folder = resources.files("dream") / "presets"
-    return sorted(
-        entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml")
-    )
+    return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
 
 
 def preset_text(name: str) -> str:
@@ -499,9 +489,7 @@ def _explain(error: Any) -> str:
     limits = _limits(info)
     if kind in ("greater_than", "greater_than_equal", "less_than", "less_than_equal"):
         return f"{key}={value!r} is out of range: it must be {limits}."
-    return (
-        f"{key}={value!r} is not valid: it must be {_kind(info.annotation)}{', ' + limits if limits else ''}."
-    )
+    return f"{key}={value!r} is not valid: it must be {_kind(info.annotation)}{', ' + limits if limits else ''}."
 
 
 def _unknown_key(key: str) -> str:

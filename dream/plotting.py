@@ -42,9 +42,7 @@ def read_curve(run: str | Path, x: XAxis) -> Curve:
     folder = RunFolder.open(run)
     records = [each for each in folder.metrics.read() if each.get("exploitability_milli") is not None]
     if not records:
-        raise UsageError(
-            f"{run} has no evaluations to plot yet; `dream eval {run}` makes one, evaluation.every more."
-        )
+        raise UsageError(f"{run} has no evaluations to plot yet; `dream eval {run}` makes one, evaluation.every more.")
     return Curve(
         name=folder.path.resolve().name,
         unit=str(records[0]["unit"]),
@@ -53,9 +51,7 @@ def read_curve(run: str | Path, x: XAxis) -> Curve:
     )
 
 
-def draw(
-    runs: Sequence[str | Path], output: str | Path, *, x: XAxis = "states", log: bool = False
-) -> list[Curve]:
+def draw(runs: Sequence[str | Path], output: str | Path, *, x: XAxis = "states", log: bool = False) -> list[Curve]:
     """Draws one curve a run into `output` (.png, .svg or .pdf) and returns the curves.
 
     `log` makes both axes logarithmic. Raises UsageError for another file type or for runs in different units.

@@ -58,9 +58,7 @@ class FakeWiring(types.ModuleType):
         self.calls.append(("resume", (folder, list(overrides), progress)))
         return self._result(folder)
 
-    def evaluate(
-        self, folder: Path, iterations: Sequence[int] | None, average: str | None
-    ) -> list[Evaluation]:
+    def evaluate(self, folder: Path, iterations: Sequence[int] | None, average: str | None) -> list[Evaluation]:
         self.calls.append(("evaluate", (folder, iterations, average)))
         return [evaluation(t) for t in iterations or [7]]
 
@@ -131,9 +129,7 @@ def test_default_run_folders_carry_the_preset_and_never_collide(run: Run, wiring
         assert run("train", "kuhn-dream-quick")[0] == 0
     folders = [arguments[1] for _, arguments in wiring.calls]
     assert len(set(folders)) == 3
-    assert all(
-        folder.parent == Path("runs") and folder.name.startswith("kuhn-dream-quick-2") for folder in folders
-    )
+    assert all(folder.parent == Path("runs") and folder.name.startswith("kuhn-dream-quick-2") for folder in folders)
 
 
 def test_a_run_that_never_began_leaves_no_folder(run: Run, wiring: FakeWiring, tmp_path: Path) -> None:
@@ -206,9 +202,7 @@ def test_a_fault_of_ours_is_not_hidden(wiring: FakeWiring) -> None:
         (["plot", "here"], "no run at here"),
     ],
 )
-def test_bad_usage_is_2_with_the_remedy(
-    run: Run, wiring: FakeWiring, arguments: list[str], part: str
-) -> None:
+def test_bad_usage_is_2_with_the_remedy(run: Run, wiring: FakeWiring, arguments: list[str], part: str) -> None:
     status, out, err = run(*arguments)
     assert (status, out) == (2, "")
     assert part in err

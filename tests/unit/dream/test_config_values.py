@@ -139,9 +139,7 @@ def test_tree_settings_lists_what_needs_an_enumerated_game() -> None:
 
 
 def test_fits_start_afresh_on_schedule() -> None:
-    advantage = load(
-        "leduc-sd-cfr-paper", ["advantage.reset_every=10", "advantage.fine_tune_steps=5"]
-    ).advantage
+    advantage = load("leduc-sd-cfr-paper", ["advantage.reset_every=10", "advantage.fine_tune_steps=5"]).advantage
     assert [t for t in range(1, 25) if advantage.starts_afresh(t)] == [1, 11, 21]
     assert (advantage.steps_in(11), advantage.steps_in(12)) == (3000, 5)
     never = load("leduc-sd-cfr-paper", ["advantage.reset_every=0"]).advantage
@@ -186,9 +184,7 @@ def test_a_file_is_read_and_faults_name_it(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load(path)
     message = str(caught.value)
-    assert all(
-        part in message for part in ("mine.yaml", "'algoritm'", "'algorithm'", "iterations is missing")
-    )
+    assert all(part in message for part in ("mine.yaml", "'algoritm'", "'algorithm'", "iterations is missing"))
 
 
 @pytest.mark.parametrize(
