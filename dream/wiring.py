@@ -211,10 +211,15 @@ def _changed(folder: RunFolder, overrides: Sequence[str]) -> RunConfig:
 
 
 def _newest_commit(folder: RunFolder, progress: Progress) -> Commit | None:
-    """The newest sound commit; None for a run that was killed before its first."""
-    if not folder.checkpoints.iterations():
+    """The newest sound commit; None for a run that was killed before its first.
+
+    Raises CheckpointError where commits are there but none is sound. A commit whose networks were already cut back
+    (a damaged one that somebody repaired) does not count.
+    """
+    if not folder.checkpoints.any():
         return None
-    commit = folder.checkpoints.load_newest()
+    newest = [folder.networks.newest(kind) or 0 for kind in folder.networks.kinds()]
+    commit = folder.checkpoints.load_newest(before=min(newest) + 1 if newest else None)
     for sentence in (*commit.damaged, *commit.unfinished):
         progress.note(sentence)
     return commit
