@@ -140,7 +140,7 @@ def _sampler(config: RunConfig, method: Method, game: Game) -> Sampler:
     keep_strategy = method.average == "network"
     if kind == "exact":
         assert isinstance(game, TreeGame)
-        return ExactSampler(game, keep_strategy)
+        return ExactSampler(game, keep_strategy, double=_merged_advantages(config))
     if kind == "external":
         return ExternalSampler(game, keep_strategy)
     scaled = sampling.reach_weight == "scaled"
@@ -160,8 +160,11 @@ def _learner(players: Players, player: int, settings: AdvantageConfig | AverageC
 
 
 def _advantage_store(config: RunConfig, game: Game, player: int) -> Store:
-    merged = config.advantage.buffer == "merged" or config.advantage.learner == "table"
-    return _regression_store(config, game, player, config.advantage.capacity, merged)
+    return _regression_store(config, game, player, config.advantage.capacity, _merged_advantages(config))
+
+
+def _merged_advantages(config: RunConfig) -> bool:
+    return config.advantage.buffer == "merged" or config.advantage.learner == "table"
 
 
 def _strategy_store(config: RunConfig, game: Game, player: int) -> Store:

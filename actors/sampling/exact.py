@@ -17,10 +17,14 @@ from actors.strategies.strategy import Profile, TableProfile
 
 @dataclass(frozen=True)
 class ExactSampler:
-    """Every history once, whatever the number of traversals asked for."""
+    """Every history once, whatever the number of traversals asked for.
+
+    `double`: advantage rows hold float64, for buffers that add rows up (`buffers.merged`); a reservoir takes float32.
+    """
 
     game: TreeGame
     keep_strategy: bool = False
+    double: bool = False
 
     def sample(
         self, iteration: int, traverser: int, keys: lanes.Keys, profile: Profile, streams: ChanceStreams
@@ -42,8 +46,11 @@ class ExactSampler:
             weight = iteration * forms.own_reach(profile.table)[other]
             other_keys = lanes.child(np.repeat(keys[:1], len(other)), other)
             strategy = regression_rows(other.astype(np.int32), profile.table[other], weight, other_keys)
+        rows = regression_rows(own.astype(np.int32), advantages, iteration * reach[own], row_keys)
+        if self.double:
+            rows |= {"target": advantages, "weight": iteration * reach[own]}
         return Traversals(
-            advantage=regression_rows(own.astype(np.int32), advantages, iteration * reach[own], row_keys),
+            advantage=rows,
             strategy=strategy,
             transitions=None,
             states=int((game.arrays.player != -1).sum()),

@@ -96,7 +96,7 @@ class AdvantageFit(_RegressionFit):
         if settings.learner == "table":
             merged = _buffers(store)[0]
             assert isinstance(merged, Merged)
-            return {TABLE: exact_advantages(merged).astype(np.float32)}, {}
+            return {TABLE: exact_advantages(merged)}, {}
         fresh = settings.starts_afresh(iteration)
         parameters, metrics = self._run(iteration, store, settings.steps_in(iteration), fresh)
         return parameters, _named(self.name, metrics)
