@@ -1,0 +1,1 @@
+"""How fast each part is, as a ratio to a bare limit measured in the same run: `python -m benchmarks`."""
