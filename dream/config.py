@@ -207,7 +207,7 @@ class RuntimeConfig(_Section):
 
     kind: Literal["local", "ray"] = _field("local", "local is this process")
     device: Literal["auto", "cpu", "cuda"] = _field("auto", "auto is a CUDA device where there is one")
-    threads: int = _field(0, "torch threads; 0 is the number of cores", "threads", ge=0, le=4096)
+    threads: int = _field(1, "torch threads of a fit; 0 is the number of cores (small networks are fastest on 1)", "threads", ge=0, le=4096)
     shards: int = _field(1, "shards of each reservoir", "shards", ge=1, le=65_536)
     parallel_learners: bool = _field(True, "fit both players side by side (simultaneous updates only)")
 

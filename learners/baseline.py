@@ -4,7 +4,9 @@ target = reward + sum_a' sigma(h', a') Q(h', a') at the next decision h', 0 when
 through the target. The network is never reset.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +15,7 @@ from torch import Tensor
 
 from buffers.frames import Snapshot
 from buffers.merged import unique_transitions
-from buffers.rows import Rows
+from buffers.rows import Rows, length, take
 from learners.feed import resident
 from learners.fit import FitMetrics, Optimiser, fit, network_snapshot, restore_network
 from learners.inputs import HistoryInputs
@@ -22,12 +24,22 @@ from learners.networks import Network, NetworkSpec, Parameters
 from learners.regression import OptimiserSettings
 
 
+NextProbabilities = Callable[[NDArray[Any]], NDArray[np.float64]]
+
+
 @dataclass(frozen=True)
 class Transitions:
-    """Played transitions with the strategy at the next decision: probabilities f8[n, A] (any where terminal)."""
+    """Played transitions, and what is played at histories `next_history` [n, ...]: probabilities f8[n, A]."""
 
     rows: Rows
-    next_probabilities: NDArray[np.float64]
+    next_probabilities: NextProbabilities
+
+    def drawn(self, index: NDArray[np.int64]) -> tuple[Rows, NDArray[np.float64]]:
+        """Rows `index` and the strategy at their next histories; every strategy row is computed once at most."""
+        rows = take(self.rows, index)
+        if len(index) <= length(self.rows):
+            return rows, self.next_probabilities(rows["next_history"])
+        return rows, self.next_probabilities(self.rows["next_history"])[index]
 
 
 class BaselineLearner:
@@ -59,25 +71,30 @@ class BaselineLearner:
         self, transitions: Transitions, steps: int, batch: int, seed: int
     ) -> tuple[Parameters, FitMetrics]:
         """`steps` minibatches of `batch` transitions."""
-        rows = transitions.rows
         device = self._device
-        history = resident(rows["history"], device)
-        following = resident(rows["next_history"], device)
-        action = resident(rows["action"], device)
-        reward = resident(rows["reward"], device)
-        going_on = resident(~rows["terminal"], device)
-        probabilities = torch.from_numpy(transitions.next_probabilities.astype(np.float32)).to(device)
+        rng = np.random.default_rng(seed)
+        index = rng.integers(length(transitions.rows), size=steps * batch)
+        rows, next_probabilities = transitions.drawn(index)
+        history, following, action, reward, going_on, probabilities = (
+            resident(column, device).split(batch)
+            for column in (
+                rows["history"],
+                rows["next_history"],
+                rows["action"].astype(np.int64),
+                rows["reward"] / np.float32(self._scale),
+                (~rows["terminal"]).astype(np.float32),
+                next_probabilities.astype(np.float32),
+            )
+        )
         weight = torch.ones(batch, device=device)
-        generator = torch.Generator(device).manual_seed(seed)
+        minibatches = iter(zip(history, following, action, reward, going_on, probabilities, strict=True))
 
         def loss(network: Network) -> Tensor:
-            index = torch.randint(len(history), (batch,), generator=generator, device=device)
+            here, there, taken, paid, alive, sigma = next(minibatches)
             with torch.no_grad():
-                q = network(self._inputs.read(following.index_select(0, index)))
-                value = (q * probabilities.index_select(0, index)).sum(dim=1)
-                target = reward.index_select(0, index) / self._scale + value * going_on.index_select(0, index)
-            output = network(self._inputs.read(history.index_select(0, index)))
-            return baseline_loss(output, action.index_select(0, index).long(), target, weight)
+                q = network(self._inputs.read(there))
+                target = paid + (q * sigma).sum(dim=1) * alive
+            return baseline_loss(network(self._inputs.read(here)), taken, target, weight)
 
         metrics = fit(self._network, self._optimiser, loss, steps)
         return self._network.export(), metrics
@@ -96,7 +113,7 @@ class BaselineLearner:
         following = np.where(going_on, np.searchsorted(histories, merged.next_history), 0)
         following_row = torch.from_numpy(following).to(device)
         probabilities = torch.from_numpy(
-            (transitions.next_probabilities[merged.first] * going_on[:, None]).astype(np.float32)
+            (transitions.next_probabilities(merged.next_history) * going_on[:, None]).astype(np.float32)
         ).to(device)
         action = torch.from_numpy(merged.action.astype(np.int64)).to(device)
         reward = torch.from_numpy((merged.reward / self._scale).astype(np.float32)).to(device)

@@ -28,7 +28,7 @@ def exact_baseline(q: NDArray[np.float64], transitions: Transitions, sweeps: int
     pairs, slot = np.unique(pair, return_inverse=True)
     total = np.bincount(slot, weights=merged.count)
     going_on = ~merged.terminal
-    probabilities = transitions.next_probabilities[merged.first] * going_on[:, None]
+    probabilities = transitions.next_probabilities(merged.next_history) * going_on[:, None]
     following = np.where(going_on, merged.next_history, 0)
     flat = q.copy().reshape(-1)
     for _ in range(sweeps):

@@ -159,7 +159,8 @@ class BaselineFit:
         assert not isinstance(buffer, Merged)
         assert isinstance(profile, TableProfile | StrategyProfile)
         rows = buffer.view()
-        transitions = Transitions(rows, next_probabilities(self._players.game, profile, rows["next_history"]))
+        game = self._players.game
+        transitions = Transitions(rows, lambda keys: next_probabilities(game, profile, keys))
         settings = self._settings
         if settings.learner == "table":
             assert self._table is not None
