@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,12 +34,12 @@ from dream.results import Evaluation, Result
 from dream.runtime.learning import BaselineFit, Store, advantage_fit, average_fit
 from dream.runtime.local import LocalRuntime, Parts, Sampler
 from dream.runtime.players import Players, TreePlayers
-from dream.store import Commit, RunFolder
+from dream.store import CheckpointError, Commit, RunFolder
 from dream.telemetry.progress import Progress, make_progress
 from dream.telemetry.recorder import Recorder
 from dream.training import cfr
 from dream.training.interrupt import listening
-from dream.training.run import Run
+from dream.training.run import Run, identity
 from learners.baseline import BaselineLearner
 from learners.losses import advantage_loss, average_cross_entropy_loss, average_mse_loss
 from learners.networks import NetworkSpec
@@ -48,6 +49,14 @@ if TYPE_CHECKING:
     from open_spiel.python.policy import Policy
 
 _CHANCE_SEED = 201
+
+# Keys that buffers, networks and streams on disk were made for: a run keeps them for life.
+_SETTLED = frozenset(
+    {"game", "algorithm", "seed", "runtime.shards", "average.capacity", "average.buffer"}
+    | {f"sampling.{key}" for key in ("chance", "backend", "enumerate_limit", "sampler")}
+    | {f"advantage.{key}" for key in ("learner", "network.hidden", "network.layer_norm", "buffer", "capacity")}
+    | {f"baseline.{key}" for key in ("learner", "network.hidden", "network.layer_norm", "capacity")}
+)
 
 
 @dataclass
@@ -91,21 +100,16 @@ class System:
 def _device(config: RunConfig) -> torch.device:
     wanted = config.runtime.device
     if wanted == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(
-            "runtime.device=cuda, but torch sees no CUDA device; use runtime.device=auto or cpu."
-        )
+        raise ConfigError("runtime.device=cuda, but torch sees no CUDA device; use runtime.device=auto or cpu.")
     return torch.device("cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu")
 
 
 def _parts(config: RunConfig, method: Method, game: Game, players: Players) -> Parts:
     stores = (_advantage_store(config, game, 0), _advantage_store(config, game, 1))
     fits = [
-        advantage_fit(config.seed, p, players, config.advantage, _learner(players, p, config.advantage))
-        for p in (0, 1)
+        advantage_fit(config.seed, p, players, config.advantage, _learner(players, p, config.advantage)) for p in (0, 1)
     ]
-    streams = [
-        chance.make(config.sampling.chance, lanes.derive(config.seed, _CHANCE_SEED, p)) for p in (0, 1)
-    ]
+    streams = [chance.make(config.sampling.chance, lanes.derive(config.seed, _CHANCE_SEED, p)) for p in (0, 1)]
     parts = Parts(
         seed=config.seed,
         traversals=config.sampling.traversals,
@@ -119,8 +123,7 @@ def _parts(config: RunConfig, method: Method, game: Game, players: Players) -> P
     if method.average == "network":
         parts.strategy_rows = (_strategy_store(config, game, 0), _strategy_store(config, game, 1))
         averages = [
-            average_fit(config.seed, p, players, config.average, _learner(players, p, config.average))
-            for p in (0, 1)
+            average_fit(config.seed, p, players, config.average, _learner(players, p, config.average)) for p in (0, 1)
         ]
         parts.average = (averages[0], averages[1])
     if method.baseline:
@@ -202,15 +205,33 @@ def resume(folder: Path, overrides: Sequence[str], *, progress: bool) -> Result:
         config = _changed(run_folder, overrides)
         system = System.build(config)
         shown = make_progress(quiet=not progress)
-        return _go(system, run_folder, _newest_commit(run_folder, shown), shown)
+        commit = _newest_commit(run_folder, shown)
+        if commit:
+            _refuse_foreign(commit, config)
+        if overrides:
+            run_folder.write_config(configuration.to_yaml(config))
+        return _go(system, run_folder, commit, shown)
 
 
 def _changed(folder: RunFolder, overrides: Sequence[str]) -> RunConfig:
+    """The run's configuration with `overrides`. Raises ConfigError for those that what is stored cannot follow."""
     config = configuration.load(folder.path / "config.yaml")
-    if overrides:
-        config = configuration.resolve(configuration.with_overrides(config, overrides))
-        folder.write_config(configuration.to_yaml(config))
-    return config
+    if not overrides:
+        return config
+    changed = configuration.resolve(configuration.with_overrides(config, overrides))
+    values = {key: (_value(config, key), _value(changed, key)) for key in sorted(_SETTLED)}
+    faults = [
+        f"{key}={new} cannot be set when a run goes on: it has been {old} from its start."
+        for key, (old, new) in values.items()
+        if old != new
+    ]
+    if faults:
+        raise ConfigError("\n".join(faults))
+    return changed
+
+
+def _value(config: RunConfig, key: str) -> Any:
+    return functools.reduce(getattr, key.split("."), config)
 
 
 def _newest_commit(folder: RunFolder, progress: Progress) -> Commit | None:
@@ -226,6 +247,16 @@ def _newest_commit(folder: RunFolder, progress: Progress) -> Commit | None:
     for sentence in (*commit.damaged, *commit.unfinished):
         progress.note(sentence)
     return commit
+
+
+def _refuse_foreign(commit: Commit, config: RunConfig) -> None:
+    """A commit says whose it is: one that was copied here from another run is sound, but not this run's."""
+    for key, own in identity(config).items():
+        if commit.meta.get(key, own) != own:
+            raise CheckpointError(
+                f"{commit.path} belongs to a run of {key}={commit.meta[key]}, this one has {key}={own}: "
+                "move that folder away and resume again"
+            )
 
 
 def _go(system: System, folder: RunFolder, commit: Commit | None, progress: Progress) -> Result:
@@ -307,10 +338,9 @@ def size_lines(system: System) -> list[str]:
     """What a run prints at its start."""
     description = system.game.description
     backend = "tree" if isinstance(system.game, TreeGame) else "simulator"
-    lines = [f"{description.name}: {backend} backend, {description.num_actions} actions"]
-    for row in sizes(system):
-        lines.append(f"{row['part']}: up to {row['rows']:,} rows, {row['bytes'] / 1e6:,.1f} MB")
-    return lines
+    head = f"{description.name}: {backend} backend, {description.num_actions} actions"
+    rows = sizes(system)
+    return [head, *(f"{row['part']}: up to {row['rows']:,} rows, {row['bytes'] / 1e6:,.1f} MB" for row in rows)]
 
 
 def describe_game(name: str) -> dict[str, Any]:

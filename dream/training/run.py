@@ -44,6 +44,11 @@ class Bank(Protocol):
 Evaluate = Callable[[int], Mapping[str, Any] | None]
 
 
+def identity(config: RunConfig) -> dict[str, str | int]:
+    """What every commit of a run says about it, so that a commit of another run is noticed."""
+    return {"game": config.game, "algorithm": config.algorithm, "seed": config.seed}
+
+
 class Run:
     """Counts iterations and decides when to evaluate, report and commit."""
 
@@ -121,7 +126,7 @@ class Run:
             folder.networks.put_segment(f"advantage_{player}", first, self._pending[player])
         self._recorder.flush()
         parts = self._runtime.snapshot() | {"bank": self.bank.snapshot()}
-        folder.checkpoints.commit(self.done, parts, {"seconds": self.seconds})
+        folder.checkpoints.commit(self.done, parts, {"seconds": self.seconds} | identity(self.config))
         folder.checkpoints.prune(self.config.checkpoint.keep)
         self._committed = self.done
         self._pending = ([], [])

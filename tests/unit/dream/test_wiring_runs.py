@@ -187,3 +187,19 @@ def test_games_are_described_with_units_and_sizes() -> None:
     assert (kuhn["backend"], kuhn["unit"], kuhn["information_states"]) == ("tree", "mA/g", [6, 6])
     assert (kuhn["min_payoff_chips"], kuhn["max_payoff_chips"]) == (-2.0, 2.0)
     assert kuhn["histories"] == 58
+
+
+def test_what_a_run_is_made_of_cannot_change_when_it_goes_on(tmp_path: Path) -> None:
+    train(tmp_path, MERGED, iterations=1)
+    before = (tmp_path / "config.yaml").read_text()
+    with pytest.raises(ConfigError, match="game=leduc cannot be set when a run goes on: it has been kuhn") as caught:
+        dream.resume(tmp_path, ["game=leduc", "seed=7", "iterations=2"], progress=False)
+    assert "seed=7 cannot be set" in str(caught.value)
+    assert (tmp_path / "config.yaml").read_text() == before
+    result = dream.resume(tmp_path, ["iterations=2", "evaluation.every=0"], progress=False)
+    assert result.iteration == 2
+    assert config.load(tmp_path / "config.yaml").iterations == 2
+
+
+def test_settled_keys_exist() -> None:
+    assert wiring._SETTLED <= set(config.keys())
