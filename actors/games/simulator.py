@@ -4,6 +4,8 @@ One Python loop per step over the lanes; everything that can be done for all lan
 """
 
 from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable
 from itertools import accumulate, chain
 from typing import Final, NamedTuple
 
@@ -13,13 +15,18 @@ from numpy.typing import NDArray
 
 from actors.games.batch import CHANCE, TERMINAL
 from actors.games.description import GameDescription
-from actors.games.probe import Findings, observer_of
+from actors.games.probe import Findings, Observer, observer_of
 from buffers.packing import PackedHistoryCodec, PackedStateCodec
 from buffers.rows import Column
 
 _REMEMBERED_OUTCOMES: Final = 1_000_000  # 8 bytes each
 _REMEMBERED_SUMS: Final = 1000
 _ROOT: Final = 0x9E3779B97F4A7C15
+
+# Called through `map`: no bound method is made for every lane.
+_APPLY: Final = pyspiel.State.apply_action
+_MASK: Final = pyspiel.State.legal_actions_mask
+_PLAYER: Final = pyspiel.State.current_player
 
 
 class _Law(NamedTuple):
@@ -36,6 +43,7 @@ class SimulatorGame:
         self._description = description
         self._root = game.new_initial_state()
         self._observer = observer_of(game) if findings.fast_observer else None
+        self._set_from = _unwrapped(self._observer) if self._observer else None
         layout, actions = findings.layout, description.num_actions
         self._state_codec = PackedStateCodec(layout, actions)
         self._history_codec = PackedHistoryCodec(layout, layout, actions)
@@ -75,40 +83,37 @@ class SimulatorGame:
     def tensors(self, states: list[pyspiel.State], players: list[int]) -> NDArray[np.float32]:
         """[n, F] raw information-state tensors of `players[k]` in `states[k]`."""
         width = self._description.state_features[0]
-        observer = self._observer
-        if observer is None:
+        observer, set_from = self._observer, self._set_from
+        if observer is None or set_from is None:
             rows = [state.information_state_tensor(p) for state, p in zip(states, players, strict=True)]
             return np.array(rows, np.float32).reshape(len(states), width)
-        set_from, read = observer.set_from, observer.tensor.tobytes
-        copies: list[bytes] = []
-        keep = copies.append
-        for state, player in zip(states, players, strict=True):
-            set_from(state, player)
-            keep(read())
+        read = observer.tensor.tobytes
+        copies = [read() for _ in map(set_from, states, players)]
         return np.frombuffer(b"".join(copies), np.float32).reshape(len(states), width)
 
     def law(self, node: int, state: pyspiel.State) -> _Law:
         """The chance law of `state`. The laws of the first nodes seen are remembered by identity."""
         law = self._laws.get(node)
         if law is None:
-            outcomes, probabilities = zip(*state.chance_outcomes(), strict=True)
-            if min(probabilities) <= 0.0:
-                kept = [k for k, p in enumerate(probabilities) if p > 0.0]
-                outcomes, probabilities = (tuple(x[k] for k in kept) for x in (outcomes, probabilities))
-            law = _Law(outcomes, self._cumulative(probabilities))
-            if self._room >= len(outcomes):
-                self._room -= len(outcomes)
+            law = self._new_law(state)
+            if self._room >= len(law.outcomes):
+                self._room -= len(law.outcomes)
                 self._laws[node] = law
         return law
 
-    def _cumulative(self, probabilities: tuple[float, ...]) -> list[float]:
+    def _new_law(self, state: pyspiel.State) -> _Law:
         """Sums without the last, so that rounding leads to no outcome beyond it; equal laws share a list."""
-        sums = self._sums.get(probabilities)
-        if sums is None:
-            sums = list(accumulate(probabilities))[:-1]
-            if len(self._sums) < _REMEMBERED_SUMS:
-                self._sums[probabilities] = sums
-        return sums
+        outcomes, probabilities = zip(*state.chance_outcomes(), strict=True)
+        sums = self._sums.get(probabilities)  # holds laws without zeros only
+        if sums is not None:
+            return _Law(outcomes, sums)
+        if min(probabilities) <= 0.0:
+            kept = [k for k, p in enumerate(probabilities) if p > 0.0]
+            outcomes, probabilities = (tuple(x[k] for k in kept) for x in (outcomes, probabilities))
+        sums = list(accumulate(probabilities))[:-1]
+        if len(self._sums) < _REMEMBERED_SUMS:
+            self._sums[probabilities] = sums
+        return _Law(outcomes, sums)
 
 
 class SimulatorBatch:
@@ -141,9 +146,9 @@ class SimulatorBatch:
     def legal(self) -> NDArray[np.bool_]:
         """[n, A] legal masks. Every lane must be at a decision."""
         if self._legal is None:
-            masks = [state.legal_actions_mask() for state in self._states]
+            masks = map(_MASK, self._states)
             flat = np.frombuffer(bytes(chain.from_iterable(masks)), np.bool_)
-            self._legal = flat.reshape(len(masks), self._game.description.num_actions)
+            self._legal = flat.reshape(len(self._states), self._game.description.num_actions)
         return self._legal
 
     def history(self) -> NDArray[np.uint8]:
@@ -168,12 +173,8 @@ class SimulatorBatch:
     def step(self, actions: NDArray[np.int64]) -> None:
         """Play `actions` [n]. Every lane must be at a decision."""
         self._forget()
-        players: list[int] = []
-        keep = players.append
-        for state, action in zip(self._states, actions.tolist(), strict=True):
-            state.apply_action(action)
-            keep(state.current_player())
-        self.player = _players(players)
+        deque(map(_APPLY, self._states, actions.tolist()), maxlen=0)
+        self.player = _players(list(map(_PLAYER, self._states)))
         self._node = _successors(self._node, actions)
 
     def chance_nodes(self, index: NDArray[np.int64]) -> NDArray[np.uint64]:
@@ -222,6 +223,15 @@ class SimulatorBatch:
         self._tensors = None
         self._legal = None
         self._keys = None
+
+
+def _unwrapped(observer: Observer) -> Callable[[pyspiel.State, int], None]:
+    """`set_from` of the C++ observation behind OpenSpiel's Python wrapper, where there is one."""
+    wrapper = getattr(observer.set_from, "__self__", None)
+    inner = getattr(wrapper, "_observation", None)
+    if isinstance(inner, pyspiel._Observation):
+        return inner.set_from  # type: ignore[no-any-return]
+    return observer.set_from
 
 
 def _player(openspiel: int) -> int:
