@@ -116,11 +116,14 @@ def tree_sampler(budget: Budget, chunks: tuple[int, ...] = CHUNKS) -> list[Resul
 
 
 def network_players(game: Game, name: str) -> tuple[Profile, Baseline]:
-    """Two fresh 3x64 advantage networks to play, and a fresh 3x64 baseline network."""
+    """Two 3x64 advantage networks to play, and a 3x64 baseline network.
+
+    The advantages are all close to 1, so that play is close to uniform: games are as long as those of the bare loop.
+    """
     config = RunConfig(game=name, algorithm="dream", iterations=1)
     device = torch.device("cpu")
     players = Players(game, config, device)
-    strategies = [players.from_advantages(p, _fresh(players.advantage_spec(p), p)) for p in (0, 1)]
+    strategies = [players.from_advantages(p, _even(_fresh(players.advantage_spec(p), p))) for p in (0, 1)]
     inputs = players.history_inputs()
     spec = players.baseline_spec(inputs)
     predictor = Predictor(spec, device)
@@ -129,6 +132,11 @@ def network_players(game: Game, name: str) -> tuple[Profile, Baseline]:
         StrategyProfile((strategies[0], strategies[1])),
         lambda keys: predictor.values(inputs, keys).astype(np.float64),
     )
+
+
+def _even(parameters: Parameters) -> Parameters:
+    last = f"bias_{len([name for name in parameters if name.startswith('bias_')]) - 1}"
+    return parameters | {last: np.ones_like(parameters[last])}
 
 
 def _fresh(spec: NetworkSpec, seed: int) -> Parameters:
