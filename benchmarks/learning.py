@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from dream.config import RunConfig
 from dream.runtime.players import TreePlayers
 from learners.baseline import BaselineLearner, Transitions
 from learners.feed import UniformFeed
+from learners.inputs import Keys, StateInputs
 from learners.losses import advantage_loss
 from learners.regression import OptimiserSettings, RegressionLearner
 
@@ -28,6 +30,22 @@ def _leduc() -> tuple[TreeGame, TreePlayers]:
     game = registry.load("leduc", "tree")
     assert isinstance(game, TreeGame)
     return game, TreePlayers(game, RunConfig(game="leduc", algorithm="dream", iterations=1), _CPU)
+
+
+@dataclass(frozen=True)
+class RowByRow:
+    """The same inputs without what lets a feed share forward passes."""
+
+    inputs: StateInputs
+
+    @property
+    def width(self) -> int:
+        """Number of features."""
+        return self.inputs.width
+
+    def read(self, keys: Keys) -> tuple[Tensor, Tensor]:
+        """Features and legal masks."""
+        return self.inputs.read(keys)
 
 
 def regression_rows(game: TreeGame, count: int, seed: int = 1) -> Rows:
@@ -87,9 +105,7 @@ def advantage_learner(budget: Budget, rows: int = 1_000_000, batch: int = 2048, 
     spec = players.advantage_spec(0)
 
     def ours(shared: bool) -> Work:
-        feed = UniformFeed([(data, rows)], inputs, batch, scale, _CPU)
-        if not shared:
-            feed._shared = None
+        feed = UniformFeed([(data, rows)], inputs if shared else RowByRow(inputs), batch, scale, _CPU)
         learner = RegressionLearner(spec, advantage_loss, _SETTINGS, _CPU)
         learner.fit(feed, 1, 1, True)
         return lambda: learner.fit(feed, steps, 1, False)[1].steps
@@ -116,14 +132,14 @@ def baseline_learner(budget: Budget, rows: int = 200_000, batch: int = 512, step
     learner = BaselineLearner(spec, inputs, _SETTINGS, scale, _CPU)
     learner.start(1)
     data = transition_rows(game, rows)
-    chances = np.full((rows, spec.outputs), 1.0 / spec.outputs)
-    transitions = Transitions(data, chances)
+    strategy = np.full((game.num_histories, spec.outputs), 1.0 / spec.outputs)
+    transitions = Transitions(data, lambda keys: strategy.take(keys, axis=0))
 
     network = bare_network(spec.inputs, spec.outputs)
     here, there = (inputs.read(data[name][:batch]) for name in ("history", "next_history"))
     action = torch.from_numpy(data["action"][:batch].astype(np.int64))[:, None]
     reward = torch.from_numpy(data["reward"][:batch] / scale)
-    probabilities = torch.from_numpy(chances[:batch].astype(np.float32))
+    probabilities = torch.full((batch, spec.outputs), 1.0 / spec.outputs)
 
     def loss() -> Tensor:
         with torch.no_grad():
