@@ -1,7 +1,8 @@
 """Identity 7: every chance stream follows the chance law at every fixed index; Weyl's frequencies converge fast.
 
 Marginals: n = 50,000 (50 seeds, 1,000 nodes), one chi-square per index over 20 equal cells, false-alarm rate 1e-6 over
-all indices; a density that is off by 15 % in one cell of 20 is detected. Frequencies: a bound that holds for every phase, no false alarms.
+all indices; a density that is off by 20 % in one cell of 20 is
+detected. Frequencies: a bound that holds for every phase, no false alarms.
 """
 
 import numpy as np
