@@ -69,11 +69,10 @@ class OutcomeSampler:
                 reach, player = reach[alive], player[alive]
             legal = batch.legal()
             sigma = profile.probabilities(batch, player, legal)
-            mine = player == traverser
-            count = legal.sum(axis=1)
-            xi = np.where(
-                mine[:, None], self.epsilon / count[:, None] * legal + (1 - self.epsilon) * sigma, sigma
-            )
+            mine = np.flatnonzero(player == traverser)
+            count = legal[mine].sum(axis=1)
+            xi = sigma.copy()
+            xi[mine] = (self.epsilon / count)[:, None] * legal[mine] + (1 - self.epsilon) * sigma[mine]
             action = inverse_cdf(xi, lanes.uniform(keys))
             row = np.arange(len(lane))
             xi_action = xi[row, action]
@@ -92,8 +91,8 @@ class OutcomeSampler:
                     keys=keys,
                 )
             )
-            scale = count if self.scaled else 1
-            reach = np.where(mine, reach * xi_action * scale, reach)
+            reach = reach.copy()
+            reach[mine] *= xi_action[mine] * count if self.scaled else xi_action[mine]
             keys = lanes.child(keys, action)
             batch.step(action)
 
@@ -114,23 +113,23 @@ class OutcomeSampler:
         advantages: list[NDArray[np.float64]] = []
         for number in range(len(path.steps) - 1, -1, -1):
             step = path.steps[number]
-            below = value[step.lane]
-            row = np.arange(len(below))
-            if q is None:
-                here = step.ratio * below
-                advantage = np.where(step.legal, -here[:, None], 0.0)
-                advantage[row, step.action] += below / step.xi_action
-            else:
+            own, action = step.mine, step.action
+            surprise = below = value[step.lane]
+            here = step.ratio * below
+            advantage = np.zeros((len(own), step.legal.shape[1]))
+            if q is not None:
                 estimate = q[number]
-                surprise = below - estimate[row, step.action]
-                here = (step.sigma * estimate).sum(axis=1) + step.ratio * surprise
-                advantage = np.where(step.legal, estimate - here[:, None], 0.0)
-                advantage[row, step.action] += surprise / step.xi_action
+                surprise = below - estimate[np.arange(len(below)), action]
+                here = np.einsum("na,na->n", step.sigma, estimate) + step.ratio * surprise
+                advantage += estimate[own]
+            advantage -= here[own, None]
+            advantage[np.arange(len(own)), action[own]] += surprise[own] / step.xi_action[own]
+            advantage *= step.legal[own]
             value[step.lane] = here
-            advantages.append(advantage[step.mine])
+            advantages.append(advantage)
         advantages.reverse()
         steps = path.steps
-        mine = _gather(steps, [s.mine for s in steps])
+        mine = _gather(steps, [step.mine for step in steps])
         weight = iteration / mine.reach
         advantage_rows = regression_rows(
             mine.state, np.concatenate(advantages)[mine.order], weight, mine.keys
@@ -145,9 +144,9 @@ class OutcomeSampler:
 
     def _strategy_rows(self, iteration: int, steps: list["_Step"]) -> Rows:
         """The opponent plays on-policy: its rows appear with its own reach, weight t."""
-        masks = [~s.mine for s in steps]
-        theirs = _gather(steps, masks)
-        sigma = np.concatenate([s.sigma[m] for s, m in zip(steps, masks, strict=True)])[theirs.order]
+        others = [np.delete(np.arange(len(step.lane)), step.mine) for step in steps]
+        theirs = _gather(steps, others)
+        sigma = np.concatenate([s.sigma[o] for s, o in zip(steps, others, strict=True)])[theirs.order]
         return regression_rows(theirs.state, sigma, np.full(len(sigma), float(iteration)), theirs.keys)
 
 
@@ -156,7 +155,7 @@ class _Step:
     """One decision of every live lane."""
 
     lane: NDArray[np.int64]
-    mine: NDArray[np.bool_]
+    mine: NDArray[np.int64]  # the lanes at which the traverser acts
     state: NDArray[Any]
     history: NDArray[Any] | None
     legal: NDArray[np.bool_]
@@ -182,15 +181,15 @@ class _Gathered:
     keys: lanes.Keys
 
 
-def _gather(steps: list[_Step], masks: list[NDArray[np.bool_]]) -> _Gathered:
-    """The masked lanes of all steps, ordered by traversal: rows do not depend on how lanes were batched."""
-    pairs = list(zip(steps, masks, strict=True))
-    order = np.argsort(np.concatenate([s.lane[m] for s, m in pairs]), kind="stable")
+def _gather(steps: list[_Step], index: list[NDArray[np.int64]]) -> _Gathered:
+    """Some lanes of all steps, ordered by traversal: rows do not depend on how lanes were batched."""
+    pairs = list(zip(steps, index, strict=True))
+    order = np.argsort(np.concatenate([s.lane[i] for s, i in pairs]), kind="stable")
     return _Gathered(
         order=order,
-        state=np.concatenate([s.state[m] for s, m in pairs])[order],
-        reach=np.concatenate([s.reach[m] for s, m in pairs])[order],
-        keys=np.concatenate([s.keys[m] for s, m in pairs])[order],
+        state=np.concatenate([s.state[i] for s, i in pairs])[order],
+        reach=np.concatenate([s.reach[i] for s, i in pairs])[order],
+        keys=np.concatenate([s.keys[i] for s, i in pairs])[order],
     )
 
 
