@@ -109,8 +109,19 @@ def empty(path: Path) -> None:
     path.write_bytes(b"")
 
 
-@pytest.mark.parametrize("name", ["baseline.frame", "advantage_rows_0.frame", "manifest.frame"])
-@pytest.mark.parametrize("harm", [flip, truncate, replace_by_foreign, empty, Path.unlink])
+@pytest.mark.parametrize(
+    ("harm", "name"),
+    [
+        (flip, "advantage_rows_0.frame"),
+        (truncate, "bank.frame"),
+        (replace_by_foreign, "baseline.frame"),
+        (empty, "chance_1.frame"),
+        (Path.unlink, "transitions.frame"),
+        (truncate, "manifest.frame"),
+        (replace_by_foreign, "manifest.frame"),
+        (Path.unlink, "manifest.frame"),
+    ],
+)
 def test_a_damaged_commit_is_named_and_the_one_before_is_used(
     runs: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], harm, name: str
 ) -> None:
