@@ -42,6 +42,7 @@ __all__ = [
     "preset_names",
     "preset_summary",
     "preset_text",
+    "reference",
     "resolve",
     "to_yaml",
     "tree_settings",
@@ -99,7 +100,9 @@ class SamplingConfig(_Section):
 class NetworkConfig(_Section):
     """A fully connected network."""
 
-    hidden: tuple[int, ...] = _field((64, 64, 64), "width of each hidden layer", "units", min_length=1, max_length=16)
+    hidden: tuple[int, ...] = _field(
+        (64, 64, 64), "width of each hidden layer, 1 to 65,536", "units", min_length=1, max_length=16
+    )
     layer_norm: bool = _field(False, "normalise each hidden layer")
 
     @field_validator("hidden")
@@ -207,7 +210,9 @@ class RuntimeConfig(_Section):
 
     kind: Literal["local", "ray"] = _field("local", "local is this process")
     device: Literal["auto", "cpu", "cuda"] = _field("auto", "auto is a CUDA device where there is one")
-    threads: int = _field(1, "torch threads of a fit; 0 is the number of cores (small networks are fastest on 1)", "threads", ge=0, le=4096)
+    threads: int = _field(
+        1, "torch threads; 0 is the number of cores (small networks are fastest on 1)", "threads", ge=0, le=4096
+    )
     shards: int = _field(1, "shards of each reservoir", "shards", ge=1, le=65_536)
     parallel_learners: bool = _field(True, "fit both players side by side (simultaneous updates only)")
 
@@ -523,13 +528,23 @@ def _field_at(parts: Sequence[str]) -> FieldInfo:
 
 def _limits(info: FieldInfo) -> str:
     """The range of a field in words, with its unit; empty when it has none."""
-    unit = f" {_unit(info)}" if _unit(info) else ""
+    text = _range(info)
+    return f"{text} {_unit(info)}" if text and _unit(info) else text
+
+
+def _range(info: FieldInfo) -> str:
+    """The range of a field in words; empty when it has none."""
     low = high = ""
     for rule in info.metadata:
-        low = f"above {rule.gt:,}" if hasattr(rule, "gt") else low
-        low = f"at least {rule.ge:,}" if hasattr(rule, "ge") else low
-        high = f"at most {rule.le:,}" if hasattr(rule, "le") else high
-    return f"{' and '.join(part for part in (low, high) if part)}{unit}" if low or high else ""
+        low = f"above {_plain(rule.gt):,}" if hasattr(rule, "gt") else low
+        low = f"at least {_plain(rule.ge):,}" if hasattr(rule, "ge") else low
+        high = f"at most {_plain(rule.le):,}" if hasattr(rule, "le") else high
+    return " and ".join(part for part in (low, high) if part)
+
+
+def _plain(bound: float) -> float:
+    """Without the decimals of a whole number."""
+    return int(bound) if bound == int(bound) else bound
 
 
 def _unit(info: FieldInfo) -> str:
@@ -598,3 +613,52 @@ def _scalar(value: Any) -> str:
     plain = list(value) if isinstance(value, tuple) else value
     text: str = yaml.safe_dump(plain, default_flow_style=True, width=10**6)
     return text.removesuffix("\n").removesuffix("\n...")
+
+
+# --- the reference page ------------------------------------------------------------------------------------
+
+_PAGE = """# Configuration
+
+<!-- Written by `make docs` from dream/config.py: change the fields there, not this page. -->
+
+Every key that a YAML file, a `KEY=VALUE` argument or the Python functions take. A key in a section is written
+with dots on the command line (`sampling.traversals=500`) and nested in YAML (`sampling: {traversals: 500}`). Keys
+that are left out have their default; unknown keys, and values out of range, are refused before anything starts.
+`dream config PRESET` prints a preset with all keys filled in.
+"""
+_PAGE_END = """
+## Keys that depend on each other
+
+- *Tree only.* `sampling.sampler=exact`, `advantage.learner=table`, `advantage.buffer=merged`, and (where the algorithm
+  uses them) `baseline.learner=table`, `baseline.merge=true`, `average.buffer=merged` need the enumerated game: at most
+  `sampling.enumerate_limit` histories, and not `sampling.backend=simulator`.
+- `dream` and `dream-avg` need outcome sampling: not `sampling.sampler=external` or `exact`.
+- `sampling.sampler=exact` draws no chance: only `sampling.chance=iid`.
+- A reservoir or circular buffer must hold one batch: `capacity` is at least `batch`.
+- `runtime.kind=ray` is known but not available in this version.
+"""
+
+
+def reference() -> str:
+    """docs/configuration.md: every key with its default, what is allowed, its unit and its meaning."""
+    tables: dict[str, list[str]] = {}
+    for key, info in keys().items():
+        section = key.partition(".")[0] if "." in key else ""
+        tables.setdefault(section, []).append(_reference_row(key, info))
+    parts = [_PAGE]
+    for section, rows in tables.items():
+        model = _section_of(RunConfig.model_fields[section]) if section else RunConfig
+        title = f"`{section}`" if section else "The run"
+        about = (model.__doc__ if model else None) or ""
+        head = "| key | default | allowed | unit | meaning |\n| --- | --- | --- | --- | --- |"
+        parts.append("\n".join([f"\n## {title}\n", f"{about.strip()}\n", head, *rows]) + "\n")
+    return "".join([*parts, _PAGE_END])
+
+
+def _reference_row(key: str, info: FieldInfo) -> str:
+    default = "required" if info.is_required() else f"`{_scalar(info.default)}`"
+    choices = get_args(info.annotation) if get_origin(info.annotation) is Literal else ()
+    allowed = ", ".join(f"`{choice}`" for choice in choices) or ", ".join(
+        filter(None, (_kind(info.annotation), _range(info)))
+    )
+    return f"| `{key}` | {default} | {allowed} | {_unit(info)} | {info.description} |"

@@ -118,7 +118,7 @@ def _parts(config: RunConfig, method: Method, game: Game, players: Players) -> P
         streams=(streams[0], streams[1]),
         advantage_rows=stores,
         advantage=(fits[0], fits[1]),
-        parallel=config.runtime.parallel_learners and config.runtime.threads > 1,
+        parallel=config.runtime.parallel_learners,
     )
     if method.average == "network":
         parts.strategy_rows = (_strategy_store(config, game, 0), _strategy_store(config, game, 1))

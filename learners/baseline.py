@@ -23,7 +23,6 @@ from learners.losses import baseline_loss
 from learners.networks import Network, NetworkSpec, Parameters
 from learners.regression import OptimiserSettings
 
-
 NextProbabilities = Callable[[NDArray[Any]], NDArray[np.float64]]
 
 
@@ -35,7 +34,7 @@ class Transitions:
     next_probabilities: NextProbabilities
 
     def drawn(self, index: NDArray[np.int64]) -> tuple[Rows, NDArray[np.float64]]:
-        """Rows `index` and the strategy at their next histories; every strategy row is computed once at most."""
+        """Rows `index` and the strategy at their next histories, computed for the fewer of rows and draws."""
         rows = take(self.rows, index)
         if len(index) <= length(self.rows):
             return rows, self.next_probabilities(rows["next_history"])
@@ -67,16 +66,14 @@ class BaselineLearner:
         """The weights where they stand."""
         return self._network.export()
 
-    def fit(
-        self, transitions: Transitions, steps: int, batch: int, seed: int
-    ) -> tuple[Parameters, FitMetrics]:
+    def fit(self, transitions: Transitions, steps: int, batch: int, seed: int) -> tuple[Parameters, FitMetrics]:
         """`steps` minibatches of `batch` transitions."""
         device = self._device
         rng = np.random.default_rng(seed)
         index = rng.integers(length(transitions.rows), size=steps * batch)
         rows, next_probabilities = transitions.drawn(index)
         history, following, action, reward, going_on, probabilities = (
-            resident(column, device).split(batch)
+            torch.split(resident(column, device), batch)
             for column in (
                 rows["history"],
                 rows["next_history"],

@@ -14,6 +14,8 @@ from buffers.rows import Rows, concatenate, length
 from learners.inputs import StateInputs, TableStateInputs
 from learners.networks import Network
 
+_NOTHING = "none of the {} rows to fit to has a positive weight; more traversals must be sampled first"
+
 
 @dataclass(frozen=True)
 class RegressionBatch:
@@ -47,7 +49,8 @@ class UniformFeed:
     """Minibatches drawn with replacement, uniformly over all rows ever offered. Targets are divided by `scale`.
 
     `shards`: each shard's rows and the number it has seen. A shard is drawn in proportion to what it has seen, a
-    row in it uniformly.
+    row in it uniformly. On the CPU the rows are not copied: they must not change while the feed is in use.
+    Raises ValueError where no row has a weight.
     """
 
     def __init__(
@@ -70,10 +73,11 @@ class UniformFeed:
         self._target_scale = 1.0 / scale
         sizes = np.array([length(rows) for rows, _ in shards])
         seen = np.array([seen for _, seen in shards], np.float64)
-        means = [
-            float(np.mean(rows["weight"], dtype=np.float64)) if length(rows) else 0.0 for rows, _ in shards
-        ]
-        self._weight_scale = float(seen.sum() / np.dot(seen, means))
+        means = [float(np.mean(rows["weight"], dtype=np.float64)) if length(rows) else 0.0 for rows, _ in shards]
+        total = float(np.dot(seen, means))
+        if not total > 0.0:
+            raise ValueError(_NOTHING.format(int(sizes.sum())))
+        self._weight_scale = float(seen.sum() / total)
         self._shares = None if len(shards) == 1 else torch.from_numpy(seen / seen.sum()).to(device)
         self._sizes = torch.from_numpy(sizes).to(device)
         self._first = torch.from_numpy(np.cumsum(sizes) - sizes).to(device)
@@ -101,11 +105,17 @@ class UniformFeed:
 
 
 class MergedFeed:
-    """All rows at once, merged per information state: the exact gradient of the loss over every row ever."""
+    """All rows at once, merged per information state: the exact gradient of the loss over every row ever.
+
+    The loss itself lacks the scatter of the targets around their means. Raises ValueError where no row has a
+    weight.
+    """
 
     def __init__(self, merged: Merged, inputs: StateInputs, scale: float, device: torch.device) -> None:
         means, weights = merged.means()
         seen = np.flatnonzero(weights > 0.0)
+        if not len(seen):
+            raise ValueError(_NOTHING.format(merged.seen))
         keys = (seen + merged.offset).astype(np.int32)
         features, legal = inputs.read(keys)
         # The loss divides by the number of rows; these weights make that the sum of all weights.

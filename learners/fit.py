@@ -41,7 +41,7 @@ class Optimiser:
         """Apply the accumulated gradient and clear it; returns its norm before clipping, on the device."""
         gradient = self._weights.grad
         assert gradient is not None
-        norm = torch.linalg.vector_norm(gradient)
+        norm: Tensor = torch.linalg.vector_norm(gradient)
         gradient.mul_(torch.clamp(self._clip / (norm + 1e-6), max=1.0))
         adam(
             [self._weights],
@@ -71,7 +71,12 @@ class Optimiser:
         }
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Continue from `snapshot`."""
+        """Continue from `snapshot`. Raises ValueError, changing nothing, for a network of another size."""
+        expected = tuple(self._weights.shape)
+        for name in ("first_moment", "second_moment"):
+            shape = tuple(snapshot[name].shape)
+            if shape != expected:
+                raise ValueError(f"{name} has shape {shape}, expected {expected}")
         self._step.fill_(snapshot["step"])
         self._first.copy_(torch.from_numpy(snapshot["first_moment"]))
         self._second.copy_(torch.from_numpy(snapshot["second_moment"]))
@@ -86,9 +91,7 @@ def network_snapshot(network: Network, optimiser: Optimiser) -> Snapshot:
 def restore_network(network: Network, optimiser: Optimiser, snapshot: Snapshot) -> None:
     """Take over what `network_snapshot` made."""
     network.load({k.removeprefix("network."): v for k, v in snapshot.items() if k.startswith("network.")})
-    optimiser.restore(
-        {k.removeprefix("optimiser."): v for k, v in snapshot.items() if k.startswith("optimiser.")}
-    )
+    optimiser.restore({k.removeprefix("optimiser."): v for k, v in snapshot.items() if k.startswith("optimiser.")})
 
 
 def fit(network: Network, optimiser: Optimiser, loss: Loss, steps: int) -> FitMetrics:
@@ -105,7 +108,5 @@ def fit(network: Network, optimiser: Optimiser, loss: Loss, steps: int) -> FitMe
             losses += value.detach()
     result = FitMetrics(float(losses) / tail, float(norms) / steps, steps)
     if not torch.isfinite(losses) or not torch.isfinite(network.flat).all():
-        raise FloatingPointError(
-            f"the fit diverged: loss {result.loss}, gradient norm {result.gradient_norm}"
-        )
+        raise FloatingPointError(f"the fit diverged: loss {result.loss}, gradient norm {result.gradient_norm}")
     return result

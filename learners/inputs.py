@@ -98,8 +98,7 @@ class TableHistoryInputs:
 
     def __init__(self, codec: TableHistoryCodec, device: torch.device) -> None:
         self._views = [
-            torch.from_numpy(np.ascontiguousarray(v, np.float32)).to(device)
-            for v in (codec.views0, codec.views1)
+            torch.from_numpy(np.ascontiguousarray(v, np.float32)).to(device) for v in (codec.views0, codec.views1)
         ]
         self._view = torch.from_numpy(np.ascontiguousarray(codec.view)).to(device)
 

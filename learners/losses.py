@@ -32,6 +32,4 @@ def average_cross_entropy_loss(output: Tensor, target: Tensor, legal: Tensor, we
     proportion, and an exploiter finds just those.
     """
     log_probability = torch.log_softmax(output.masked_fill(legal == 0, -torch.inf), dim=1)
-    return -torch.dot(weight, (target * log_probability.masked_fill(legal == 0, 0.0)).sum(dim=1)) / len(
-        weight
-    )
+    return -torch.dot(weight, (target * log_probability.masked_fill(legal == 0, 0.0)).sum(dim=1)) / len(weight)

@@ -3,13 +3,14 @@
 import itertools
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-Parameters = dict[str, NDArray[np.float32]]
+Parameters = dict[str, NDArray[Any]]  # float32 weights by name; float64 for an exact table
 
 
 @dataclass(frozen=True)
@@ -39,9 +40,7 @@ class Network(nn.Module):
         self.spec = spec
         self.names: list[str] = []
         shapes: list[tuple[int, ...]] = []
-        for number, (fan_in, fan_out) in enumerate(
-            itertools.pairwise((spec.inputs, *spec.hidden, spec.outputs))
-        ):
+        for number, (fan_in, fan_out) in enumerate(itertools.pairwise((spec.inputs, *spec.hidden, spec.outputs))):
             entries = {f"weight_{number}": (fan_out, fan_in), f"bias_{number}": (fan_out,)}
             if spec.layer_norm and number < len(spec.hidden):
                 entries |= {f"gain_{number}": (fan_out,), f"shift_{number}": (fan_out,)}
@@ -51,7 +50,7 @@ class Network(nn.Module):
         self.flat = torch.zeros(sum(sizes), device=device)
         self.flat.grad = torch.zeros_like(self.flat)
         for name, shape, values, gradient in zip(
-            self.names, shapes, self.flat.split(sizes), self.flat.grad.split(sizes), strict=True
+            self.names, shapes, torch.split(self.flat, sizes), torch.split(self.flat.grad, sizes), strict=True
         ):
             parameter = nn.Parameter(values.view(shape))
             parameter.grad = gradient.view(shape)
@@ -84,11 +83,14 @@ class Network(nn.Module):
             if number < len(self.spec.hidden):
                 if self.spec.layer_norm:
                     shape = (self.spec.hidden[number],)
-                    x = nn.functional.layer_norm(
-                        x, shape, self._own(f"gain_{number}"), self._own(f"shift_{number}")
-                    )
+                    x = nn.functional.layer_norm(x, shape, self._own(f"gain_{number}"), self._own(f"shift_{number}"))
                 x = torch.relu(x)
         return x
+
+    def __call__(self, features: Tensor) -> Tensor:
+        """[n, inputs] -> [n, outputs]; a typed view of Module's own call."""
+        output: Tensor = super().__call__(features)
+        return output
 
     def _own(self, name: str) -> nn.Parameter:
         parameter = self._parameters[name]
@@ -100,14 +102,17 @@ class Network(nn.Module):
         return {name: p.detach().cpu().numpy().copy() for name, p in self.named_parameters()}
 
     def load(self, parameters: Parameters) -> None:
-        """Take weights from arrays made by `export`. Raises ValueError where names or shapes differ."""
+        """Take weights from arrays made by `export`; they are copied and may be read-only.
+
+        Raises ValueError where names or shapes differ, and then changes nothing.
+        """
         if set(parameters) != set(self.names):
             raise ValueError(f"parameters are {sorted(parameters)}, this network has {sorted(self.names)}")
+        for name, parameter in self.named_parameters():
+            shape, expected = tuple(parameters[name].shape), tuple(parameter.shape)
+            if shape != expected:
+                raise ValueError(f"{name} has shape {shape}, expected {expected}")
         with torch.no_grad():
             for name, parameter in self.named_parameters():
-                value = torch.from_numpy(np.ascontiguousarray(parameters[name]))
-                if value.shape != parameter.shape:
-                    raise ValueError(
-                        f"{name} has shape {tuple(value.shape)}, expected {tuple(parameter.shape)}"
-                    )
-                parameter.copy_(value)
+                # A copy, since torch warns of arrays that it cannot write to.
+                parameter.copy_(torch.from_numpy(np.array(parameters[name])))

@@ -67,7 +67,9 @@ class Game(Protocol):
     """A game that can start batches, and the codecs that read its keys."""
 
     @property
-    def description(self) -> GameDescription: ...
+    def description(self) -> GameDescription:
+        """What the game is, in numbers."""
+        ...
 
     @property
     def state_column(self) -> Column:

@@ -13,7 +13,7 @@ from actors.games.batch import Game
 from actors.games.description import GameDescription, GameError
 from actors.games.probe import probe
 from actors.games.simulator import SimulatorGame
-from actors.games.tree import TooLarge, enumerate_game
+from actors.games.tree import TooLargeError, enumerate_game
 
 Backend = Literal["auto", "tree", "simulator"]
 
@@ -84,7 +84,7 @@ def load(name: str, backend: Backend = "auto", enumerate_limit: int = 2_000_000)
     if backend == "tree" or (backend == "auto" and _may_fit(game, enumerate_limit)):
         try:
             return enumerate_game(game, description, enumerate_limit)
-        except TooLarge as error:
+        except TooLargeError as error:
             if backend == "tree":
                 raise GameError(
                     f"{name} has more histories than enumerate_limit = {enumerate_limit:,}:"

@@ -73,7 +73,10 @@ class SequenceForm:
         """[S] pi_{-i}(I): the opponent's and chance's probability of I, summed over its histories."""
         plan = self.realisation(strategy)
         weights = self.decision_chance * plan[self.decision_opponent]
-        return np.bincount(self.decision_state, weights=weights, minlength=len(self.legal))
+        reach: NDArray[np.float64] = np.bincount(
+            self.decision_state, weights=weights, minlength=len(self.legal)
+        ).astype(np.float64, copy=False)
+        return reach
 
     def counterfactual_values(self, strategy: Table) -> tuple[Table, NDArray[np.float64]]:
         """q[S, A] and v[S]: counterfactual values of actions and states under the profile `strategy`.
@@ -110,7 +113,8 @@ class SequenceForm:
         states, width = self.legal.shape
         sign = 1.0 - 2.0 * player
         weights = sign * self.terminal_payoff * plan[self.terminal_sequence[:, 1 - player]]
-        flat = np.bincount(self.terminal_sequence[:, player], weights=weights, minlength=states * width + 1)
+        sums = np.bincount(self.terminal_sequence[:, player], weights=weights, minlength=states * width + 1)
+        flat = sums.astype(np.float64, copy=False)
         q = flat[:-1].reshape(states, width)
         v = np.zeros(states)
         for level in reversed(self.levels[player]):
@@ -122,9 +126,7 @@ class SequenceForm:
         return q, v, float(flat[-1])
 
 
-def _levels(
-    parent: NDArray[np.int64], states: NDArray[np.int64], width: int
-) -> tuple[NDArray[np.int64], ...]:
+def _levels(parent: NDArray[np.int64], states: NDArray[np.int64], width: int) -> tuple[NDArray[np.int64], ...]:
     """A player's `states` grouped by the number of own decisions before them."""
     empty = len(parent) * width
     depth = np.full(len(parent), -1, np.int64)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from buffers.packing import TableHistoryCodec, TableStateCodec
 from buffers.rows import Column
 
 
-class TooLarge(GameError):
+class TooLargeError(GameError):
     """The game has more histories than the limit."""
 
 
@@ -158,7 +159,7 @@ class TreeBatch:
         """Draw the outcomes of the chance lanes `index` by inverse CDF; returns their ordinals [m]."""
         arrays = self._arrays
         node = self.node[index]
-        ordinal = (arrays.cdf[arrays.chance[node]] <= uniforms[:, None]).sum(axis=1)
+        ordinal: NDArray[np.int64] = (arrays.cdf[arrays.chance[node]] <= uniforms[:, None]).sum(axis=1)
         self.node[index] = arrays.first_child[node] + ordinal
         return ordinal
 
@@ -232,7 +233,7 @@ class _StateTable:
 def enumerate_game(game: Any, description: GameDescription, limit: int) -> TreeGame:
     """Walk every history of an OpenSpiel game (turn-based) once, breadth first.
 
-    Raises `TooLarge` above `limit` histories and `GameError` for imperfect recall or for two information states
+    Raises `TooLargeError` above `limit` histories and `GameError` for imperfect recall or for two information states
     that share one tensor (a network could not tell them apart).
     """
     walker = _Walker(game, description.num_actions, limit)
@@ -260,7 +261,7 @@ class _Walker:
         following: list[_Entry] = []
         base = len(columns.player) + len(level)
         if base > self._limit:
-            raise TooLarge(f"{self._game} has more than {self._limit:,} histories")
+            raise TooLargeError(f"{self._game} has more than {self._limit:,} histories")
         for state, reach, past0, past1 in level:
             columns.chance_reach.append(reach)
             columns.sequence.append((past0, past1))
@@ -286,9 +287,7 @@ class _Walker:
         columns, width = self._columns, self._actions
         player = state.current_player()
         names = (state.information_state_string(0), state.information_state_string(1))
-        views = tuple(
-            self._views[p].get(names[p], lambda p=p: state.information_state_tensor(p)) for p in (0, 1)
-        )
+        views = [self._views[p].get(names[p], partial(state.information_state_tensor, p)) for p in (0, 1)]
         actions = state.legal_actions()
         number = self._states[player].get(names[player], actions, (past0, past1)[player], views[player])
         columns.player.append(player)

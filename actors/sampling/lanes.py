@@ -49,7 +49,7 @@ def child(keys: Keys, actions: NDArray[np.int64]) -> Keys:
 
 def uniform(keys: Keys) -> NDArray[np.float64]:
     """[n] numbers in [0, 1) with 53 random bits."""
-    return (keys >> np.uint64(11)) * 2.0**-53
+    return (keys >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def priority(keys: Keys) -> NDArray[np.uint32]:

@@ -106,9 +106,7 @@ class OutcomeSampler:
         q = baseline(np.concatenate(histories)) * (1.0 - 2.0 * traverser)
         return np.split(q, np.cumsum([len(step.lane) for step in path.steps])[:-1])
 
-    def _rows(
-        self, iteration: int, traverser: int, path: "_Path", q: list[NDArray[np.float64]] | None
-    ) -> Traversals:
+    def _rows(self, iteration: int, traverser: int, path: "_Path", q: list[NDArray[np.float64]] | None) -> Traversals:
         value = path.payoff * (1.0 - 2.0 * traverser)
         advantages: list[NDArray[np.float64]] = []
         for number in range(len(path.steps) - 1, -1, -1):
@@ -131,9 +129,7 @@ class OutcomeSampler:
         steps = path.steps
         mine = _gather(steps, [step.mine for step in steps])
         weight = iteration / mine.reach
-        advantage_rows = regression_rows(
-            mine.state, np.concatenate(advantages)[mine.order], weight, mine.keys
-        )
+        advantage_rows = regression_rows(mine.state, np.concatenate(advantages)[mine.order], weight, mine.keys)
         return Traversals(
             advantage=advantage_rows,
             strategy=self._strategy_rows(iteration, steps) if self.keep_strategy else None,
@@ -200,9 +196,7 @@ def _transitions(path: _Path) -> Rows:
     history = np.concatenate([s.history for s in path.steps if s.history is not None])[order]
     action = np.concatenate([s.action for s in path.steps])[order]
     terminal = np.r_[lane[1:] != lane[:-1], True]
-    following = np.where(
-        terminal.reshape(-1, *[1] * (history.ndim - 1)), history, np.roll(history, -1, axis=0)
-    )
+    following = np.where(terminal.reshape(-1, *[1] * (history.ndim - 1)), history, np.roll(history, -1, axis=0))
     return {
         "history": history,
         "action": action.astype(np.int16),

@@ -19,6 +19,7 @@ from actors.strategies.strategy import (
     StrategyProfile,
     TableProfile,
     Uniform,
+    uniform,
 )
 from buffers.frames import Snapshot
 
@@ -35,7 +36,7 @@ class TreeBank:
         self._game = game
         self._tabulate = tabulate
         legal = game.arrays.legal
-        self._current = legal / legal.sum(axis=1, keepdims=True)
+        self._current = uniform(legal)
         self._sums = np.zeros(legal.shape)
 
     def profile(self) -> Profile:
@@ -68,8 +69,7 @@ class TreeBank:
 def explicit_average(sums: NDArray[np.float64], legal: NDArray[np.bool_]) -> Probabilities:
     """[S, A] rows of `sums` (weight * reach * probability, added up) normalised; uniform where they are 0."""
     total = sums.sum(axis=1, keepdims=True)
-    uniform = legal / legal.sum(axis=1, keepdims=True)
-    return np.where(total > 0.0, sums / np.where(total > 0.0, total, 1.0), uniform)
+    return np.where(total > 0.0, sums / np.where(total > 0.0, total, 1.0), uniform(legal))
 
 
 class SimulatorBank:

@@ -19,4 +19,5 @@ def regret_matching(advantages: NDArray[Any], legal: NDArray[np.bool_]) -> NDArr
     if len(stuck):
         positive[stuck, masked[stuck].argmax(axis=1)] = 1.0
         total[stuck] = 1.0
-    return positive / total
+    probabilities: NDArray[np.float64] = positive / total
+    return probabilities

@@ -21,12 +21,18 @@ class Strategy(Protocol):
         ...
 
 
+def uniform(legal: NDArray[np.bool_]) -> Probabilities:
+    """[n, A] one over the number of legal actions of each row."""
+    probabilities: Probabilities = legal / legal.sum(axis=1, keepdims=True)
+    return probabilities
+
+
 class Uniform:
     """Every legal action alike: sigma^1 of every method."""
 
     def probabilities(self, keys: NDArray[Any], legal: NDArray[np.bool_]) -> Probabilities:
         """[n, A] one over the number of legal actions."""
-        return legal / legal.sum(axis=1, keepdims=True)
+        return uniform(legal)
 
 
 class FromAdvantages:
@@ -49,7 +55,8 @@ class FromProbabilities:
     def probabilities(self, keys: NDArray[Any], legal: NDArray[np.bool_]) -> Probabilities:
         """[n, A] outputs, masked and normalised in float64."""
         masked = np.where(legal, self._predict(keys).astype(np.float64), 0.0)
-        return masked / masked.sum(axis=1, keepdims=True)
+        probabilities: Probabilities = masked / masked.sum(axis=1, keepdims=True)
+        return probabilities
 
 
 class Table:
@@ -61,15 +68,13 @@ class Table:
 
     def probabilities(self, keys: NDArray[Any], legal: NDArray[np.bool_]) -> Probabilities:
         """[n, A] rows of the table."""
-        return self.table[keys - self.offset]
+        return self.table.take(keys - self.offset, axis=0)
 
 
 class Profile(Protocol):
     """Both players' strategies, evaluated where a batch stands."""
 
-    def probabilities(
-        self, batch: Batch, player: NDArray[np.int8], legal: NDArray[np.bool_]
-    ) -> Probabilities:
+    def probabilities(self, batch: Batch, player: NDArray[np.int8], legal: NDArray[np.bool_]) -> Probabilities:
         """[n, A] the acting player's probabilities; `player` and `legal` are the batch's own."""
         ...
 
@@ -80,9 +85,7 @@ class StrategyProfile:
     def __init__(self, strategies: tuple[Strategy, Strategy]) -> None:
         self.strategies = strategies
 
-    def probabilities(
-        self, batch: Batch, player: NDArray[np.int8], legal: NDArray[np.bool_]
-    ) -> Probabilities:
+    def probabilities(self, batch: Batch, player: NDArray[np.int8], legal: NDArray[np.bool_]) -> Probabilities:
         """[n, A] the acting player's probabilities."""
         keys = batch.information_state()
         result = np.empty(legal.shape)
@@ -99,8 +102,6 @@ class TableProfile:
     def __init__(self, table: Probabilities) -> None:
         self.table = table
 
-    def probabilities(
-        self, batch: Batch, player: NDArray[np.int8], legal: NDArray[np.bool_]
-    ) -> Probabilities:
+    def probabilities(self, batch: Batch, player: NDArray[np.int8], legal: NDArray[np.bool_]) -> Probabilities:
         """[n, A] rows of the table."""
         return self.table.take(batch.information_state(), axis=0)

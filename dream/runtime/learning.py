@@ -37,16 +37,31 @@ class Store(Protocol):
     """Where rows are kept: one shard or several."""
 
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """Rows held."""
+        ...
+
     @property
-    def seen(self) -> int: ...
+    def seen(self) -> int:
+        """Rows ever offered."""
+        ...
+
     @property
-    def capacity(self) -> int: ...
-    @property
-    def bytes(self) -> int: ...
-    def add(self, chunk: ChunkId, rows: Rows) -> bool: ...
-    def snapshot(self) -> Snapshot: ...
-    def restore(self, snapshot: Snapshot) -> None: ...
+    def capacity(self) -> int:
+        """Rows held at most."""
+        ...
+
+    def add(self, chunk: ChunkId, rows: Rows) -> bool:
+        """Add a chunk's rows once; whether they were new."""
+        ...
+
+    def snapshot(self) -> Snapshot:
+        """What a commit stores."""
+        ...
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Continue from `snapshot`."""
+        ...
 
 
 def _named(name: str, metrics: FitMetrics) -> dict[str, float]:
@@ -72,13 +87,8 @@ class _RegressionFit:
         buffers = _buffers(store)
         if isinstance(buffers[0], Merged):
             return MergedFeed(buffers[0], inputs, self.scale, device)
-        return UniformFeed(
-            [(buffer.view(), buffer.seen) for buffer in buffers],
-            inputs,
-            self.settings.batch,
-            self.scale,
-            device,
-        )
+        shards = [(buffer.view(), buffer.seen) for buffer in buffers if not isinstance(buffer, Merged)]
+        return UniformFeed(shards, inputs, self.settings.batch, self.scale, device)
 
     def _run(self, iteration: int, store: Store, steps: int, fresh: bool) -> tuple[Parameters, FitMetrics]:
         seed = lanes.derive(self.seed, self.purpose, iteration, self.player) >> 1

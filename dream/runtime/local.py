@@ -1,9 +1,13 @@
 """Everything in this process: plain calls."""
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
+
+import numpy as np
 
 from actors.sampling import lanes
 from actors.sampling.chance import ChanceStreams
@@ -24,8 +28,13 @@ Sampler = OutcomeSampler | ExternalSampler | ExactSampler
 class Snapshotting(Protocol):
     """A part that a commit stores."""
 
-    def snapshot(self) -> Snapshot: ...
-    def restore(self, snapshot: Snapshot) -> None: ...
+    def snapshot(self) -> Snapshot:
+        """What a commit stores."""
+        ...
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Continue from `snapshot`."""
+        ...
 
 
 @dataclass
@@ -46,6 +55,37 @@ class Parts:
     parallel: bool = False
 
 
+class _Tally:
+    """Scalars of an iteration's rows over all its chunks: the largest of a maximum, the rows' mean of the rest.
+
+    `target_scale/advantage` is the root mean square of the sampled advantages, in chips.
+    """
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._entries = 0
+        self._squares = 0.0
+        self._largest: dict[str, float] = {}
+        self._sums: dict[str, float] = {}
+
+    def add(self, result: Traversals) -> None:
+        target = result.advantage["target"]
+        rows = len(target)
+        self.rows += rows
+        self._entries += target.size
+        self._squares += float(np.square(target, dtype=np.float64).sum())
+        for name, value in result.metrics.items():
+            if name.endswith("/max"):
+                self._largest[name] = max(value, self._largest.get(name, value))
+            else:
+                self._sums[name] = self._sums.get(name, 0.0) + rows * value
+
+    def metrics(self) -> dict[str, float]:
+        means = {name: total / max(self.rows, 1) for name, total in self._sums.items()}
+        scale = math.sqrt(self._squares / max(self._entries, 1))
+        return means | self._largest | {"target_scale/advantage": scale}
+
+
 @dataclass
 class LocalRuntime:
     """Samples, buffers and learners in one process."""
@@ -59,18 +99,19 @@ class LocalRuntime:
         """See `Runtime.sample`."""
         began = time.perf_counter()
         parts = self.parts
-        rows = states = 0
+        states = 0
+        tally = _Tally()
         for chunk in plan(iteration, traverser, parts.traversals, parts.chunk):
             result = self._traverse(chunk, profile)
             self._keep(chunk, traverser, result)
-            rows += len(result.advantage["weight"])
             states += result.states
-            self._metrics |= {f"{name}_{traverser}": value for name, value in result.metrics.items()}
+            tally.add(result)
+        self._metrics |= {f"{name}_{traverser}": value for name, value in tally.metrics().items()}
         self.states += states
         seconds = time.perf_counter() - began
         self._add("time/sampling_seconds", seconds)
         self._metrics["throughput/states_per_second"] = states / seconds
-        self._metrics["throughput/rows_per_second"] = rows / seconds
+        self._metrics["throughput/rows_per_second"] = tally.rows / seconds
 
     def _traverse(self, chunk: Chunk, profile: Profile) -> Traversals:
         parts, (iteration, traverser, _) = self.parts, chunk.id
@@ -94,7 +135,7 @@ class LocalRuntime:
         began = time.perf_counter()
         parts = self.parts
         fits = side_by_side(
-            [lambda p=p: parts.advantage[p].fit(iteration, parts.advantage_rows[p]) for p in players],
+            [partial(parts.advantage[p].fit, iteration, parts.advantage_rows[p]) for p in players],
             parts.parallel,
         )
         for player, (_, metrics) in zip(players, fits, strict=True):

@@ -53,9 +53,7 @@ class Players:
     def baseline_spec(self, inputs: HistoryInputs) -> NetworkSpec:
         """Sizes of the baseline network, one for both players."""
         network = self._config.baseline.network
-        return NetworkSpec(
-            inputs.width, self.game.description.num_actions, network.hidden, network.layer_norm
-        )
+        return NetworkSpec(inputs.width, self.game.description.num_actions, network.hidden, network.layer_norm)
 
     def history_inputs(self) -> HistoryInputs:
         """Reads history keys on the device."""
@@ -94,9 +92,7 @@ class TreePlayers(Players):
             return regret_matching(parameters[TABLE], self._legal[player])
         predictor = self._predictors[player]
         predictor.load(parameters)
-        return regret_matching(
-            predictor.advantages(self.state_inputs[player], self._keys[player]), self._legal[player]
-        )
+        return regret_matching(predictor.advantages(self.state_inputs[player], self._keys[player]), self._legal[player])
 
     def average_table(self, player: int, parameters: Parameters) -> Probabilities:
         """[S_p, A] the average network at every state of the player."""
@@ -104,9 +100,7 @@ class TreePlayers(Players):
         return strategy.probabilities(self._keys[player], self._legal[player])
 
 
-def next_probabilities(
-    game: Game, profile: TableProfile | StrategyProfile, keys: NDArray[Any]
-) -> NDArray[np.float64]:
+def next_probabilities(game: Game, profile: TableProfile | StrategyProfile, keys: NDArray[Any]) -> NDArray[np.float64]:
     """[n, A] what `profile` plays at the histories `keys`, for the baseline's targets."""
     codec = game.history_codec()
     if isinstance(codec, TableHistoryCodec) and isinstance(profile, TableProfile):

@@ -20,9 +20,7 @@ class Interrupt:
             raise KeyboardInterrupt
         self.requested = True
         name = signal.Signals(number).name
-        self._notify(
-            f"{name}: finishing the iteration, then committing (again: stop at once, back to the last commit)"
-        )
+        self._notify(f"{name}: finishing the iteration, then committing (again: stop at once, back to the last commit)")
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from oracles.bridge import case
 from actors.games.batch import CHANCE, TERMINAL
 from actors.games.description import GameError
 from actors.games.registry import open_game
-from actors.games.tree import TooLarge, enumerate_game
+from actors.games.tree import TooLargeError, enumerate_game
 
 GAMES = ["kuhn", "leduc", "goofspiel-4", python_games.SECRET]
 
@@ -145,6 +145,6 @@ def test_shared_tensors_are_refused():
 
 
 def test_trees_beyond_the_limit_are_refused():
-    with pytest.raises(TooLarge, match="more than 9,456 histories"):
+    with pytest.raises(TooLargeError, match="more than 9,456 histories"):
         enumerated("leduc", limit=9456)
     assert enumerated("leduc", limit=9457).arrays.nodes == 9457
