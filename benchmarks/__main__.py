@@ -33,15 +33,15 @@ BENCHMARKS: dict[str, Benchmark] = {
 
 def table(results: Iterable[Result]) -> Table:
     """Results as they are printed."""
-    shown = Table(title="Benchmarks: one thread, medians over interleaved rounds")
-    for heading in ("case", "ours", "bare limit", "bare", "ratio", "target", ""):
+    shown = Table(title="Medians over interleaved rounds; seconds are processor seconds of one thread")
+    for heading in ("benchmark", "case", "ours", "bare limit", "bare", "ratio", "target", ""):
         shown.add_column(heading, justify="right" if heading in ("ours", "bare", "ratio") else "left")
     for result in results:
         ratio = "" if math.isnan(result.ratio) else f"{result.ratio:,.2f}"
         mark = {True: "reached", False: "missed", None: ""}[result.reached]
         unit = result.unit
         ours, bare = _speed(result.ours, unit), _speed(result.bare, unit)
-        shown.add_row(f"{result.case}", ours, result.bare_limit, bare, ratio, result.target, mark)
+        shown.add_row(result.benchmark, result.case, ours, result.bare_limit, bare, ratio, result.target, mark)
     return shown
 
 
@@ -71,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
             results += BENCHMARKS[name](Budget(options.slice, options.rounds))
         except ImportError as error:
             notes.print(f"{name}: skipped, {error}")
-    wide = None if sys.stdout.isatty() else 200
+    wide = None if sys.stdout.isatty() else 230
     Console(stderr=options.json, width=wide).print(table(results))
     if options.json:
         print(json.dumps({"machine": _machine(), "results": [r.document() for r in results]}, indent=2))

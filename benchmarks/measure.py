@@ -1,4 +1,8 @@
-"""Rates of ours and of a bare limit, measured in turn so that a busy machine slows both alike."""
+"""Rates of ours and of a bare limit, measured in turn so that a busy machine slows both alike.
+
+Seconds are processor seconds of this process, which works in one thread: on a quiet core they are the clock's; on a
+busy one the time in which other jobs hold the core does not count.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ class Budget:
 class Result:
     """One measured case.
 
-    `ours`, `bare`: median rates over the rounds in `unit` per second (0 for a bare limit that there is none of).
+    `ours`, `bare`: median rates over the rounds in `unit` per processor second (bare: 0 where there is no limit).
     `ratio`: the median of ours / bare within a round, NaN without a bare limit; above 1 ours is the faster one.
     `target`: what is asked for, in words; `reached`: whether the measured figures meet it, None without a target.
     """
@@ -60,7 +64,7 @@ class Target:
 
 
 def rates(contestants: Mapping[str, Work], budget: Budget) -> dict[str, list[float]]:
-    """Units per second of every contestant in every round, one contestant after the other within a round."""
+    """Units per processor second of every contestant in every round, one contestant after the other within a round."""
     for work in contestants.values():
         work()  # caches, allocations, first calls
     found: dict[str, list[float]] = {name: [] for name in contestants}
@@ -71,11 +75,11 @@ def rates(contestants: Mapping[str, Work], budget: Budget) -> dict[str, list[flo
 
 
 def _rate(work: Work, seconds: float) -> float:
-    units, began = 0.0, time.perf_counter()
+    units, began = 0.0, time.process_time()
     while True:
         units += work()
-        passed = time.perf_counter() - began
-        if passed >= seconds:
+        passed = time.process_time() - began
+        if passed > 0.0 and passed >= seconds:
             return units / passed
 
 

@@ -169,7 +169,7 @@ def simulator(budget: Budget, chunk: int = 1024) -> list[Result]:
 def openspiel_deep_cfr(budget: Budget) -> list[Result]:
     """Leduc: traversals of OpenSpiel's own Deep CFR (PyTorch) beside our external sampling on the simulator.
 
-    Raises ImportError where OpenSpiel's module cannot be imported: it needs packages that dream does not.
+    Raises ImportError where OpenSpiel's module cannot be imported: it needs dm-tree, which dream does not.
     """
     from open_spiel.python.pytorch import deep_cfr
 
