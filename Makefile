@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: env train test test-fast lint bench clean
+.PHONY: env train test test-fast lint bench docs clean
 
 env: $(STAMP)
 
@@ -33,6 +33,9 @@ lint: env
 
 bench: env
 	$(BIN)/python -m benchmarks
+
+docs: env
+	$(BIN)/python -c 'import pathlib, dream.config as c; pathlib.Path("docs/configuration.md").write_text(c.reference())'
 
 clean:
 	rm -rf .venv build dist *.egg-info
