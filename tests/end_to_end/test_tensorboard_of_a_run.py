@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:tensorboard"
 
 ITERATIONS = 6
 EVERY_ITERATION = [
-    *(f"{group}/advantage_{p}" for group in ("loss", "gradient_norm") for p in (0, 1)),
+    *(f"{group}/advantage_{p}" for group in ("loss", "gradient_norm", "target_scale") for p in (0, 1)),
     *(f"importance_weight/{what}_{p}" for what in ("mean", "max", "p99") for p in (0, 1)),
     *(f"buffer/{what}_advantage_{p}" for what in ("fill", "seen") for p in (0, 1)),
     *(f"throughput/{what}_per_second" for what in ("states", "rows")),

@@ -80,7 +80,7 @@ def test_a_different_seed_is_a_different_run(tmp_path: Path) -> None:
         assert_same_run(tmp_path / "one", tmp_path / "two")
 
 
-def test_chunks_do_not_change_the_rows(tmp_path: Path) -> None:
+def test_chunks_do_not_change_the_rows_nor_what_is_said_of_them(tmp_path: Path) -> None:
     one = train(tmp_path / "one", [*MERGED, "advantage.learner=table"], "sd-cfr", iterations=3)
     many = train(tmp_path / "many", [*MERGED, "advantage.learner=table", "sampling.chunk=7"], "sd-cfr", iterations=3)
     assert one.states == many.states
@@ -202,4 +202,14 @@ def test_what_a_run_is_made_of_cannot_change_when_it_goes_on(tmp_path: Path) -> 
 
 
 def test_settled_keys_exist() -> None:
-    assert wiring._SETTLED <= set(config.keys())
+    assert set(config.keys()) >= wiring._SETTLED
+
+
+def test_scalars_of_the_rows_are_of_all_chunks(tmp_path: Path) -> None:
+    """Not of the last one alone, which may hold a single traversal."""
+    train(tmp_path / "one", RESERVOIR, "os-sd-cfr", iterations=1)
+    train(tmp_path / "many", [*RESERVOIR, "sampling.chunk=59"], "os-sd-cfr", iterations=1)
+    (one,), (many,) = metrics(tmp_path / "one"), metrics(tmp_path / "many")
+    for name in ("importance_weight/mean_0", "importance_weight/max_0", "target_scale/advantage_1"):
+        assert many[name] == pytest.approx(one[name]), name
+    assert 0 < one["target_scale/advantage_0"] < 10
