@@ -13,7 +13,8 @@ from actors.games.batch import Game
 from actors.games.description import GameDescription, GameError
 from actors.games.probe import probe
 from actors.games.simulator import SimulatorGame
-from actors.games.tree import TooLargeError, enumerate_game
+from actors.games.tree import TooLargeError
+from actors.games.tree_cache import load_tree
 
 Backend = Literal["auto", "tree", "simulator"]
 
@@ -83,7 +84,7 @@ def load(name: str, backend: Backend = "auto", enumerate_limit: int = 2_000_000)
     )
     if backend == "tree" or (backend == "auto" and _may_fit(game, enumerate_limit)):
         try:
-            return enumerate_game(game, description, enumerate_limit)
+            return load_tree(game, description, enumerate_limit)
         except TooLargeError as error:
             if backend == "tree":
                 raise GameError(

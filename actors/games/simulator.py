@@ -153,15 +153,19 @@ class SimulatorBatch:
 
     def history(self) -> NDArray[np.uint8]:
         """[n, K'] keys of what both players know. Every lane must be at a decision."""
-        own = self._own_tensors()
+        state = self.information_state()
         other = self._game.tensors(self._states, (1 - self.player).tolist())
+        # What PackedHistoryCodec.encode makes, from the half that is packed already.
+        layout = self._game.state_codec(0).layout
+        width = layout.num_bytes
+        own, other = state[:, :width], layout.pack(other)
         second = self.player == 1
         if second.all():
             own, other = other, own
         elif second.any():
             column = second[:, None]
             own, other = np.where(column, other, own), np.where(column, own, other)
-        return self._game.history_codec().encode(own, other, self.legal(), self.player)
+        return np.concatenate([own, other, state[:, width:], self.player.view(np.uint8)[:, None]], axis=1)
 
     def returns(self) -> NDArray[np.float64]:
         """[n] player 0's payoff in chips, 0 where not terminal."""
@@ -184,22 +188,16 @@ class SimulatorBatch:
     def step_chance(self, index: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
         """Draw and play outcomes at the chance lanes `index` by inverse CDF; returns their ordinals [m]."""
         self._forget()
-        states, law_of = self._states, self._game.law
-        nodes = self._node[index]
-        ordinals, actions, players = [], [], []
-        for lane, node, uniform in zip(index.tolist(), nodes.tolist(), uniforms.tolist(), strict=True):
-            state = states[lane]
-            outcomes, cumulative = law_of(node, state)
-            ordinal = bisect_right(cumulative, uniform)
-            action = outcomes[ordinal]
-            state.apply_action(action)
-            ordinals.append(ordinal)
-            actions.append(action)
-            players.append(state.current_player())
+        law_of, nodes = self._game.law, self._node[index]
+        states = [self._states[lane] for lane in index.tolist()]
+        laws = map(law_of, nodes.tolist(), states)
+        drawn = [(bisect_right(law[1], uniform), law[0]) for law, uniform in zip(laws, uniforms.tolist(), strict=True)]
+        actions = [outcomes[ordinal] for ordinal, outcomes in drawn]
+        deque(map(_APPLY, states, actions), maxlen=0)
         self.player = self.player.copy()  # callers may hold the old array
-        self.player[index] = _players(players)
+        self.player[index] = _players(list(map(_PLAYER, states)))
         self._node[index] = _successors(nodes, np.array(actions, np.int64))
-        return np.array(ordinals, np.int64)
+        return np.array([ordinal for ordinal, _ in drawn], np.int64)
 
     def take(self, index: NDArray[np.int64]) -> "SimulatorBatch":
         """Select and repeat lanes. The first use of a lane keeps its state, repeats are clones."""
