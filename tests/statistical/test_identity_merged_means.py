@@ -1,6 +1,6 @@
 """Identity 4: over iterations, the weighted mean of a state's rows tends to D^T = R^T / sum_t t pi_{-i}.
 
-T = 3 iterations with different strategies; n = 30,000 (Kuhn) or 60,000 (Leduc) outcome-sampled, 20,000 or 8,000
+T = 3 iterations with different strategies; n = 30,000 (Kuhn) or 40,000 (Leduc) outcome-sampled, 20,000 or 8,000
 external traversals each; false-alarm rate 1e-6 per case. Tested is the residual sum of w (r~ - D^T), whose mean is 0.
 """
 
@@ -20,7 +20,7 @@ from learners.table import exact_advantages
 
 EPSILON = 0.5
 ITERATIONS = 3
-TRAVERSALS = {("kuhn", "outcome"): 30_000, ("leduc", "outcome"): 60_000}
+TRAVERSALS = {("kuhn", "outcome"): 30_000, ("leduc", "outcome"): 40_000}
 TRAVERSALS |= {("kuhn", "external"): 20_000, ("leduc", "external"): 8_000}
 
 
@@ -71,7 +71,7 @@ class Run:
 @pytest.mark.parametrize("name", ["kuhn", "leduc"])
 def test_weighted_means_are_linear_regrets(name, kind, traverser):
     run = Run(name, kind, traverser)
-    assert run.check(run.rows()) >= (6 if name == "kuhn" else 200)
+    assert run.check(run.rows()) >= (6 if name == "kuhn" else 150)
 
 
 def test_plain_weights_serve_as_well():

@@ -51,8 +51,17 @@ def check_same(mine, theirs):
             assert np.array_equal(value, others[name][key]), f"{name}: {key}"
 
 
-@pytest.mark.parametrize("buffer", ["merged", "reservoir"])
-@pytest.mark.parametrize("algorithm", ["dream", "sd-cfr", "os-sd-cfr", "deep-cfr", "dream-avg"])
+@pytest.mark.parametrize(
+    ("algorithm", "buffer"),
+    [
+        ("dream", "merged"),
+        ("dream", "reservoir"),
+        ("sd-cfr", "reservoir"),
+        ("os-sd-cfr", "merged"),
+        ("deep-cfr", "reservoir"),
+        ("dream-avg", "merged"),
+    ],
+)
 def test_chunk_size_changes_no_bit(algorithm, buffer):
     check_same(trained(algorithm, 37, buffer), trained(algorithm, 1000, buffer))
 
