@@ -20,7 +20,7 @@ class Budget:
     """Measuring time: `rounds` times every contestant works for at least `slice_seconds`."""
 
     slice_seconds: float = 0.25
-    rounds: int = 7
+    rounds: int = 5
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable
 from typing import Any
@@ -145,7 +146,7 @@ def _fresh(spec: NetworkSpec, seed: int) -> Parameters:
     return network.export()
 
 
-def simulator(budget: Budget, chunk: int = 1024) -> list[Result]:
+def simulator(budget: Budget, chunks: tuple[int, ...] = (1024, 4096)) -> list[Result]:
     """Leduc and Flop Hold'em as OpenSpiel states in lockstep, network inference and rows included."""
     results = []
     for name in ("leduc", "fhp"):
@@ -158,7 +159,7 @@ def simulator(budget: Budget, chunk: int = 1024) -> list[Result]:
             LAW_CHANCE: bare_stepping(name, 20, by_law=True, terminals=False),
             UNIFORM_CHANCE: bare_stepping(name, 20, by_law=False, terminals=False),
         }
-        for method, play in plays.items():
+        for (method, play), chunk in itertools.product(plays.items(), chunks):
             ours = sampling(play, chunk, decisions_only=True)
             case = f"{name}, {method}, {chunk:,} traversals"
             goal = {LAW_CHANCE: Target(ratio=0.4), UNIFORM_CHANCE: Target(ratio=0.4)}

@@ -46,7 +46,7 @@ def test_tree_sampler():
 
 
 def test_simulator():
-    results = playing.simulator(TINY, chunk=8)
+    results = playing.simulator(TINY, chunks=(8,))
     check(results, 8)
     assert {result.case.split(",")[1] for result in results} == {" dream", " os-sd-cfr"}
 
