@@ -1,3 +1,6 @@
+import random
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 import torch
@@ -19,8 +22,15 @@ def one_thread():
 
 @pytest.fixture
 def untouched_global_rng():
-    """Fails the test that moves a global random state."""
-    states = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
-    yield
-    assert torch.equal(states[0], torch.get_rng_state())
-    np.testing.assert_array_equal(states[1], np.random.get_state()[1])  # noqa: NPY002
+    """A context that fails where it moves a global random state."""
+
+    @contextmanager
+    def untouched():
+        states = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
+        yield
+        assert torch.equal(states[0], torch.get_rng_state())
+        assert states[1][2] == np.random.get_state()[2]  # noqa: NPY002
+        np.testing.assert_array_equal(states[1][1], np.random.get_state()[1])  # noqa: NPY002
+        assert states[2] == random.getstate()
+
+    return untouched
