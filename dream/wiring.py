@@ -110,11 +110,12 @@ def _parts(config: RunConfig, method: Method, game: Game, players: Players) -> P
         advantage_fit(config.seed, p, players, config.advantage, _learner(players, p, config.advantage)) for p in (0, 1)
     ]
     streams = [chance.make(config.sampling.chance, lanes.derive(config.seed, _CHANCE_SEED, p)) for p in (0, 1)]
+    sampler = _sampler(config, method, game)
     parts = Parts(
         seed=config.seed,
-        traversals=config.sampling.traversals,
+        traversals=1 if isinstance(sampler, ExactSampler) else config.sampling.traversals,
         chunk=config.sampling.chunk,
-        sampler=_sampler(config, method, game),
+        sampler=sampler,
         streams=(streams[0], streams[1]),
         advantage_rows=stores,
         advantage=(fits[0], fits[1]),

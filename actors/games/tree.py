@@ -57,7 +57,6 @@ class TreeGame:
         self.arrays = arrays
         first = arrays.num_states[0]
         self.offsets = (0, first)
-        self.state_index = {name: state for state, name in enumerate(arrays.names)}
         self._scales = [np.maximum(np.abs(v).max(axis=0, initial=0.0), 1e-9) for v in arrays.views]
         self._scales = [np.where(s < 1e-8, 1.0, s).astype(np.float32) for s in self._scales]
         self.sequences = SequenceForm.build(arrays)

@@ -45,16 +45,17 @@ class OutcomeSampler:
         baseline: Baseline | None = None,
     ) -> Traversals:
         """Play one traversal per lane key and return the rows, ordered by traversal."""
-        path = self._play(traverser, keys, profile, streams)
+        path = self._play(traverser, keys, profile, streams, self.keep_transitions or baseline is not None)
         q = self._baseline_values(path, traverser, baseline)
         return self._rows(iteration, traverser, path, q)
 
-    def _play(self, traverser: int, keys: lanes.Keys, profile: Profile, streams: ChanceStreams) -> "_Path":
+    def _play(
+        self, traverser: int, keys: lanes.Keys, profile: Profile, streams: ChanceStreams, need_history: bool
+    ) -> "_Path":
         batch = self.game.start(len(keys))
         lane = np.arange(len(keys))
         reach = np.ones(len(keys))
         payoff = np.zeros(len(keys))
-        need_history = self.keep_transitions
         steps: list[_Step] = []
         while True:
             keys = resolve_chance(batch, keys, streams)
@@ -139,11 +140,14 @@ class OutcomeSampler:
         )
 
     def _strategy_rows(self, iteration: int, steps: list["_Step"]) -> Rows:
-        """The opponent plays on-policy: its rows appear with its own reach, weight t."""
+        """The opponent plays on-policy, so its rows appear with its own reach, as the average needs.
+
+        They also appear with the traverser's xi, which changes with t: the weight t / pi_i^xi takes that out.
+        """
         others = [np.delete(np.arange(len(step.lane)), step.mine) for step in steps]
         theirs = _gather(steps, others)
         sigma = np.concatenate([s.sigma[o] for s, o in zip(steps, others, strict=True)])[theirs.order]
-        return regression_rows(theirs.state, sigma, np.full(len(sigma), float(iteration)), theirs.keys)
+        return regression_rows(theirs.state, sigma, iteration / theirs.reach, theirs.keys)
 
 
 @dataclass(frozen=True)

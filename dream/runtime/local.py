@@ -93,7 +93,6 @@ class LocalRuntime:
     parts: Parts
     states: int = 0
     _metrics: dict[str, float] = field(default_factory=dict)
-    _rows: int = 0
 
     def sample(self, iteration: int, traverser: int, profile: Profile) -> None:
         """See `Runtime.sample`."""

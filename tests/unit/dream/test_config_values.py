@@ -132,7 +132,7 @@ def test_settings_of_unused_parts_are_not_refused() -> None:
 
 def test_tree_settings_lists_what_needs_an_enumerated_game() -> None:
     assert configuration.tree_settings(load("leduc-dream-paper")) == []
-    assert configuration.tree_settings(load("leduc-dream")) == [
+    assert configuration.tree_settings(load("leduc-dream", ["baseline.merge=true"])) == [
         "advantage.buffer=merged",
         "baseline.merge=true",
     ]
