@@ -14,8 +14,21 @@ LEDUC_LIKE = (
 )
 GOOFSPIEL = "goofspiel(imp_info=True,num_cards=4,points_order=descending)"  # simultaneous
 
+# Explicit, so that tuning a preset does not decide these tests.
+LEARNERS = [
+    "sampling.epsilon=0.5",
+    "advantage.network.hidden=[64,64,64]",
+    "advantage.buffer=merged",
+    "advantage.steps=60",
+    "advantage.learning_rate=3e-3",
+    "advantage.reset_every=0",
+    "baseline.network.hidden=[64,64,64]",
+    "baseline.steps=60",
+    "baseline.batch=512",
+    "baseline.learning_rate=3e-3",
+]
 CASES = {
-    "liars-dice": ("liars_dice(numdice=1)", 22, ["sampling.traversals=1500"]),
+    "liars-dice": ("liars_dice(numdice=1)", 40, ["sampling.traversals=3000"]),
     "goofspiel-4": (GOOFSPIEL, 15, ["sampling.traversals=1000"]),
     "leduc-like": (LEDUC_LIKE, 15, ["sampling.traversals=600"]),
 }
@@ -28,6 +41,7 @@ def train(folder: Path, game: str, iterations: int, *settings: str) -> dream.Res
         "evaluation.every=1",
         "checkpoint.every=100",
         "runtime.threads=1",
+        *LEARNERS,
         *settings,
     ]
     return dream.train("leduc-dream-quick", run_dir=folder, overrides=overrides, progress=False)
