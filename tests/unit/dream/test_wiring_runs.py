@@ -47,7 +47,7 @@ VARIANTS = {
         [*RESERVOIR, "sampling.chance=antithetic", "sampling.reach_weight=plain"],
     ),
     "tables": ("dream", [*MERGED, "advantage.learner=table", "baseline.learner=table"]),
-    "simultaneous": ("dream", [*RESERVOIR, "sampling.updates=simultaneous", "runtime.threads=2"]),
+    "simultaneous": ("dream", [*RESERVOIR, "sampling.updates=simultaneous"]),
     "fine-tuned": ("dream", [*MERGED, "advantage.reset_every=3", "advantage.fine_tune_steps=5"]),
     "normalised layers": (
         "dream-avg",
@@ -69,6 +69,15 @@ def test_a_resumed_run_is_the_run_that_never_stopped(tmp_path: Path, algorithm: 
     assert part.iteration == 2
     result = dream.resume(tmp_path / "part", ["iterations=4"], progress=False)
     assert (result.iteration, result.states) == (4, whole.states)
+    assert_same_run(tmp_path / "part", tmp_path / "whole")
+
+
+@pytest.mark.slow  # two threads that fit and two that help them crawl on a busy machine
+def test_learners_side_by_side_resume_to_the_same_bits(tmp_path: Path) -> None:
+    settings = [*RESERVOIR, "sampling.updates=simultaneous", "runtime.threads=2"]
+    train(tmp_path / "whole", settings, iterations=4)
+    train(tmp_path / "part", settings, iterations=2)
+    dream.resume(tmp_path / "part", ["iterations=4"], progress=False)
     assert_same_run(tmp_path / "part", tmp_path / "whole")
 
 
