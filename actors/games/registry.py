@@ -11,9 +11,9 @@ import pyspiel
 
 from actors.games.batch import Game
 from actors.games.description import GameDescription, GameError
+from actors.games.enumeration import TooLargeError
 from actors.games.probe import probe
 from actors.games.simulator import SimulatorGame
-from actors.games.tree import TooLargeError
 from actors.games.tree_cache import load_tree
 
 Backend = Literal["auto", "tree", "simulator"]

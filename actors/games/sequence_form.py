@@ -6,13 +6,11 @@ that forest (von Stengel 1996).
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from actors.games.tree import TreeArrays
+from actors.games.tree_arrays import TreeArrays
 
 Table = NDArray[np.float64]  # [S, A] one row per information state of both players
 
@@ -31,7 +29,7 @@ class SequenceForm:
     legal: NDArray[np.bool_]  # [S, A]
 
     @classmethod
-    def build(cls, arrays: "TreeArrays") -> "SequenceForm":
+    def build(cls, arrays: TreeArrays) -> "SequenceForm":
         """Read the sequences off the enumerated nodes."""
         states, width = arrays.legal.shape
         empty = states * width

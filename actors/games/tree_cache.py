@@ -16,7 +16,9 @@ from typing import Any
 import pyspiel
 
 from actors.games.description import GameDescription
-from actors.games.tree import TreeArrays, TreeGame, enumerate_game
+from actors.games.enumeration import enumerate_game
+from actors.games.tree import TreeGame
+from actors.games.tree_arrays import TreeArrays
 from buffers import frames
 
 _LAYOUT = 1  # of the arrays in a frame: raised with every change of TreeArrays

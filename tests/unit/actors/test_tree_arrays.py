@@ -8,8 +8,8 @@ from oracles.bridge import case
 
 from actors.games.batch import CHANCE, TERMINAL
 from actors.games.description import GameError
+from actors.games.enumeration import TooLargeError, enumerate_game
 from actors.games.registry import open_game
-from actors.games.tree import TooLargeError, enumerate_game
 
 GAMES = ["kuhn", "leduc", "goofspiel-4", python_games.SECRET]
 

@@ -7,7 +7,8 @@ import pytest
 from oracles import python_games
 
 from actors.games import registry, tree_cache
-from actors.games.tree import TooLargeError, TreeGame
+from actors.games.enumeration import TooLargeError
+from actors.games.tree import TreeGame
 
 GAME = "goofspiel-5"  # 26,931 histories
 
