@@ -154,11 +154,11 @@ class SimulatorBatch:
     def history(self) -> NDArray[np.uint8]:
         """[n, K'] keys of what both players know. Every lane must be at a decision."""
         state = self.information_state()
-        other = self._game.tensors(self._states, (1 - self.player).tolist())
+        seen_by_other = self._game.tensors(self._states, (1 - self.player).tolist())
         # What PackedHistoryCodec.encode makes, from the half that is packed already.
         layout = self._game.state_codec(0).layout
         width = layout.num_bytes
-        own, other = state[:, :width], layout.pack(other)
+        own, other = state[:, :width], layout.pack(seen_by_other)
         second = self.player == 1
         if second.all():
             own, other = other, own
