@@ -203,6 +203,13 @@ def test_files_that_are_named_exist(page: Path) -> None:
     assert [name for name in named if not (REPOSITORY / name).is_file()] == []
 
 
+def test_every_module_has_its_line_in_the_architecture() -> None:
+    page = text_of("ARCHITECTURE.md")
+    packages = ("buffers", "actors", "learners", "dream")
+    modules = [path for package in packages for path in (REPOSITORY / package).rglob("*.py")]
+    assert [m.name for m in modules if not re.search(rf"\b{m.stem}\b", page) and m.stem != "__init__"] == []
+
+
 def test_deviations_in_the_code_are_listed() -> None:
     packages = ("buffers", "actors", "learners", "dream")
     sources = [path for package in packages for path in (REPOSITORY / package).rglob("*.py")]
