@@ -569,14 +569,7 @@ def _kind(annotation: Any) -> str:
         return "one of " + ", ".join(map(str, get_args(annotation)))
     if get_origin(annotation) is tuple:
         return "a list of whole numbers, as [64, 64, 64]"
-    names = {
-        int: "a whole number",
-        float: "a number",
-        bool: "true or false",
-        str: "text",
-        types.NoneType: "null",
-    }
-    return names.get(annotation, "a section with keys of its own")
+    return _TYPE_NAMES.get(annotation, "a section with keys of its own")
 
 
 # --- writing -----------------------------------------------------------------------------------------------
