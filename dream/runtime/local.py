@@ -25,6 +25,10 @@ from learners.parallel import side_by_side
 Sampler = OutcomeSampler | ExternalSampler | ExactSampler
 
 
+_STATES = "throughput/states_per_second"
+_ROWS = "throughput/rows_per_second"
+
+
 class Snapshotting(Protocol):
     """A part that a commit stores."""
 
@@ -107,10 +111,9 @@ class LocalRuntime:
             tally.add(result)
         self._metrics |= {f"{name}_{traverser}": value for name, value in tally.metrics().items()}
         self.states += states
-        seconds = time.perf_counter() - began
-        self._add("time/sampling_seconds", seconds)
-        self._metrics["throughput/states_per_second"] = states / seconds
-        self._metrics["throughput/rows_per_second"] = tally.rows / seconds
+        self._add("time/sampling_seconds", time.perf_counter() - began)
+        self._add(_STATES, states)
+        self._add(_ROWS, tally.rows)
 
     def _traverse(self, chunk: Chunk, profile: Profile) -> Traversals:
         parts, (iteration, traverser, _) = self.parts, chunk.id
@@ -166,6 +169,9 @@ class LocalRuntime:
     def take_metrics(self) -> dict[str, float]:
         """See `Runtime.take_metrics`."""
         metrics, self._metrics = self._metrics, {}
+        for name in (_STATES, _ROWS):  # of both players, over the time that sampling took
+            if name in metrics:
+                metrics[name] /= metrics["time/sampling_seconds"]
         return metrics
 
     def snapshot(self) -> dict[str, Snapshot]:
