@@ -158,8 +158,8 @@ def fitted(problem, kind, steps, transitions=None):
     return problem.values(parameters, spec, inputs)
 
 
-# Values run from -2 to 2. After 600 steps the largest error was at most 0.06 in six seeds of each kind (Adam's bursts at a
-# constant rate, where nothing is left to learn); the mutants are 1.2 and more away.
+# Values run from -2 to 2. After 600 steps the largest error was at most 0.06 in six seeds of each kind (Adam's bursts
+# at a constant rate, where nothing is left to learn); the mutants are 1.2 and more away.
 NETWORK_TOLERANCE = 0.2
 
 
