@@ -85,31 +85,32 @@ class TreeBatch:
     @property
     def player(self) -> NDArray[np.int8]:
         """[n] who acts."""
-        return self._arrays.player[self.node]
+        return self._arrays.player.take(self.node)
 
     def __len__(self) -> int:
         return len(self.node)
 
     def information_state(self) -> NDArray[np.int32]:
         """[n] numbers of the information states."""
-        return self._arrays.state[self.node]
+        return self._arrays.state.take(self.node)
 
     def legal(self) -> NDArray[np.bool_]:
         """[n, A] legal masks."""
-        return self._arrays.legal[self._arrays.state[self.node]]
+        return self._arrays.legal.take(self._arrays.state.take(self.node), axis=0)
 
     def history(self) -> NDArray[np.int32]:
         """[n] rows among the decision nodes."""
-        return self._arrays.decision[self.node]
+        return self._arrays.decision.take(self.node)
 
     def returns(self) -> NDArray[np.float64]:
         """[n] player 0's payoff in chips, 0 where not terminal."""
-        return self._arrays.payoff[self.node]
+        return self._arrays.payoff.take(self.node)
 
     def step(self, actions: NDArray[np.int64]) -> None:
         """Play `actions` [n] at every lane."""
         arrays = self._arrays
-        self.node = arrays.first_child[self.node] + arrays.rank[arrays.state[self.node], actions]
+        sequence = arrays.state.take(self.node) * np.int64(arrays.rank.shape[1]) + actions
+        self.node = arrays.first_child.take(self.node) + arrays.rank.reshape(-1).take(sequence)
 
     def chance_nodes(self, index: NDArray[np.int64]) -> NDArray[np.uint64]:
         """[m] node numbers."""
@@ -118,11 +119,13 @@ class TreeBatch:
     def step_chance(self, index: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
         """Draw the outcomes of the chance lanes `index` by inverse CDF; returns their ordinals [m]."""
         arrays = self._arrays
-        node = self.node[index]
-        ordinal: NDArray[np.int64] = (arrays.cdf[arrays.chance[node]] <= uniforms[:, None]).sum(axis=1)
+        node = self.node.take(index)
+        ordinal: NDArray[np.int64] = (arrays.cdf.take(arrays.chance.take(node), axis=0) <= uniforms[:, None]).sum(
+            axis=1
+        )
         self.node[index] = arrays.first_child[node] + ordinal
         return ordinal
 
     def take(self, index: NDArray[np.int64]) -> "TreeBatch":
         """Select and repeat lanes."""
-        return TreeBatch(self._arrays, self.node[index])
+        return TreeBatch(self._arrays, self.node.take(index))

@@ -9,7 +9,7 @@ The advantage row of a traverser's decision is (I, v~(h, .) - v~(h)) with weight
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -46,8 +46,7 @@ class OutcomeSampler:
     ) -> Traversals:
         """Play one traversal per lane key and return the rows, ordered by traversal."""
         path = self._play(traverser, keys, profile, streams, self.keep_transitions or baseline is not None)
-        q = self._baseline_values(path, traverser, baseline)
-        return self._rows(iteration, traverser, path, q)
+        return self._rows(iteration, traverser, path, baseline)
 
     def _play(
         self, traverser: int, keys: lanes.Keys, profile: Profile, streams: ChanceStreams, need_history: bool
@@ -65,18 +64,20 @@ class OutcomeSampler:
                 payoff[lane[over]] = batch.returns()[over]
                 alive = np.flatnonzero(~over)
                 if not len(alive):
-                    return _Path(steps, payoff)
+                    return _Path.join(steps, payoff)
                 batch, lane, keys = batch.take(alive), lane[alive], keys[alive]
                 reach, player = reach[alive], player[alive]
             legal = batch.legal()
             sigma = profile.probabilities(batch, player, legal)
-            mine = np.flatnonzero(player == traverser)
-            count = legal[mine].sum(axis=1)
-            xi = sigma.copy()
-            xi[mine] = (self.epsilon / count)[:, None] * legal[mine] + (1 - self.epsilon) * sigma[mine]
-            action = inverse_cdf(xi, lanes.uniform(keys))
+            # Actions are few and lanes many: numpy is several times faster along the long axis, so it is the last.
+            legal, sigma = np.ascontiguousarray(legal.T), np.ascontiguousarray(sigma.T)
+            mine = player == traverser
+            count = legal.sum(axis=0)
+            epsilon = np.where(mine, self.epsilon, 0.0)
+            xi = epsilon / count * legal + (1.0 - epsilon) * sigma
+            action = inverse_cdf(xi.T, lanes.uniform(keys))
             row = np.arange(len(lane))
-            xi_action = xi[row, action]
+            xi_action = xi[action, row]
             steps.append(
                 _Step(
                     lane=lane,
@@ -86,76 +87,51 @@ class OutcomeSampler:
                     legal=legal,
                     sigma=sigma,
                     action=action,
-                    ratio=sigma[row, action] / xi_action,
+                    ratio=sigma[action, row] / xi_action,
                     xi_action=xi_action,
                     reach=reach,
                     keys=keys,
                 )
             )
-            reach = reach.copy()
-            reach[mine] *= xi_action[mine] * count if self.scaled else xi_action[mine]
+            scale = count if self.scaled else 1
+            reach = np.where(mine, reach * xi_action * scale, reach)
             keys = lanes.child(keys, action)
             batch.step(action)
 
-    def _baseline_values(
-        self, path: "_Path", traverser: int, baseline: Baseline | None
-    ) -> list[NDArray[np.float64]] | None:
-        """The traverser's Q at every step, from one evaluation for the whole chunk."""
-        if baseline is None:
-            return None
-        histories = [step.history for step in path.steps if step.history is not None]
-        q = baseline(np.concatenate(histories)) * (1.0 - 2.0 * traverser)
-        return np.split(q, np.cumsum([len(step.lane) for step in path.steps])[:-1])
+    def _rows(self, iteration: int, traverser: int, path: "_Path", baseline: Baseline | None) -> Traversals:
+        sign = 1.0 - 2.0 * traverser
+        place = np.arange(len(path.lane))
+        q = expected = chosen = None
+        if baseline is not None:
+            assert path.history is not None
+            q = np.ascontiguousarray(baseline(path.history).T) * sign  # one evaluation for the whole chunk
+            expected = (path.sigma * q).sum(axis=0)
+            chosen = q[path.action, place]
+        value, surprise = _backward(path, path.payoff * sign, expected, chosen)
 
-    def _rows(self, iteration: int, traverser: int, path: "_Path", q: list[NDArray[np.float64]] | None) -> Traversals:
-        value = path.payoff * (1.0 - 2.0 * traverser)
-        advantages: list[NDArray[np.float64]] = []
-        for number in range(len(path.steps) - 1, -1, -1):
-            step = path.steps[number]
-            own, action = step.mine, step.action
-            surprise = below = value[step.lane]
-            here = step.ratio * below
-            advantage = np.zeros((len(own), step.legal.shape[1]))
-            if q is not None:
-                estimate = q[number]
-                surprise = below - estimate[np.arange(len(below)), action]
-                here = np.einsum("na,na->n", step.sigma, estimate) + step.ratio * surprise
-                advantage += estimate[own]
-            advantage -= here[own, None]
-            advantage[np.arange(len(own)), action[own]] += surprise[own] / step.xi_action[own]
-            advantage *= step.legal[own]
-            value[step.lane] = here
-            advantages.append(advantage)
-        advantages.reverse()
-        steps = path.steps
-        mine = _gather(steps, [step.mine for step in steps])
-        weight = iteration / mine.reach
-        advantage_rows = regression_rows(mine.state, np.concatenate(advantages)[mine.order], weight, mine.keys)
+        # By traversal, so that rows do not depend on how lanes were batched. 16-bit numbers are sorted by radix.
+        lane = path.lane.astype(np.uint16) if len(path.payoff) <= 1 << 16 else path.lane
+        order = np.argsort(lane, kind="stable")
+        mine = order[path.mine[order]]
+        above = -value[mine] if q is None else q[:, mine] - value[mine]
+        advantage = path.legal[:, mine] * above
+        advantage[path.action[mine], np.arange(len(mine))] += surprise[mine] / path.xi_action[mine]
+        weight = iteration / path.reach[mine]
         return Traversals(
-            advantage=advantage_rows,
-            strategy=self._strategy_rows(iteration, steps) if self.keep_strategy else None,
-            transitions=_transitions(path) if self.keep_transitions else None,
-            states=sum(len(s.lane) for s in steps) + len(path.payoff),
+            advantage=regression_rows(path.state[mine], advantage.T, weight, path.keys[mine]),
+            strategy=_strategy_rows(iteration, path, order) if self.keep_strategy else None,
+            transitions=_transitions(path, order) if self.keep_transitions else None,
+            states=len(path.lane) + len(path.payoff),
             metrics=_weight_tail(weight / iteration),
         )
-
-    def _strategy_rows(self, iteration: int, steps: list["_Step"]) -> Rows:
-        """The opponent plays on-policy, so its rows appear with its own reach, as the average needs.
-
-        They also appear with the traverser's xi, which changes with t: the weight t / pi_i^xi takes that out.
-        """
-        others = [np.delete(np.arange(len(step.lane)), step.mine) for step in steps]
-        theirs = _gather(steps, others)
-        sigma = np.concatenate([s.sigma[o] for s, o in zip(steps, others, strict=True)])[theirs.order]
-        return regression_rows(theirs.state, sigma, iteration / theirs.reach, theirs.keys)
 
 
 @dataclass(frozen=True)
 class _Step:
-    """One decision of every live lane."""
+    """One decision of every live lane. Actions come first in `legal` and `sigma` [A, n]."""
 
     lane: NDArray[np.int64]
-    mine: NDArray[np.int64]  # the lanes at which the traverser acts
+    mine: NDArray[np.bool_]
     state: NDArray[Any]
     history: NDArray[Any] | None
     legal: NDArray[np.bool_]
@@ -168,42 +144,72 @@ class _Step:
 
 
 @dataclass(frozen=True)
-class _Path:
-    steps: list[_Step]
-    payoff: NDArray[np.float64]  # [n] player 0's
+class _Path(_Step):
+    """The decisions of all steps one after another."""
+
+    steps: list[slice]
+    payoff: NDArray[np.float64]  # [lanes] player 0's
+
+    @classmethod
+    def join(cls, steps: list[_Step], payoff: NDArray[np.float64]) -> "_Path":
+        """Every column over all steps."""
+        columns: dict[str, Any] = {}
+        for column in fields(_Step):
+            pieces = [getattr(step, column.name) for step in steps]
+            columns[column.name] = (
+                None if pieces[0] is None else np.concatenate(pieces, axis=-1 if column.name in _BY_ACTION else 0)
+            )
+        ends = np.cumsum([len(step.lane) for step in steps]).tolist()
+        return cls(**columns, steps=[slice(a, b) for a, b in zip([0, *ends[:-1]], ends, strict=True)], payoff=payoff)
 
 
-@dataclass(frozen=True)
-class _Gathered:
-    order: NDArray[np.int64]
-    state: NDArray[Any]
-    reach: NDArray[np.float64]
-    keys: lanes.Keys
+_BY_ACTION = ("legal", "sigma")
 
 
-def _gather(steps: list[_Step], index: list[NDArray[np.int64]]) -> _Gathered:
-    """Some lanes of all steps, ordered by traversal: rows do not depend on how lanes were batched."""
-    pairs = list(zip(steps, index, strict=True))
-    order = np.argsort(np.concatenate([s.lane[i] for s, i in pairs]), kind="stable")
-    return _Gathered(
-        order=order,
-        state=np.concatenate([s.state[i] for s, i in pairs])[order],
-        reach=np.concatenate([s.reach[i] for s, i in pairs])[order],
-        keys=np.concatenate([s.keys[i] for s, i in pairs])[order],
-    )
+def _backward(
+    path: _Path,
+    value: NDArray[np.float64],
+    expected: NDArray[np.float64] | None,
+    chosen: NDArray[np.float64] | None,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """v~(h) and v~(h') - Q(h, a') at every decision, from the lanes' payoffs `value`, which is overwritten.
+
+    `expected`: sum_a sigma(h, a) Q(h, a), `chosen`: Q(h, a'); None where Q = 0.
+    """
+    values, surprise = np.empty(len(path.lane)), np.empty(len(path.lane))
+    for at in reversed(path.steps):
+        lane = path.lane[at]
+        if expected is None or chosen is None:
+            surprise[at] = value[lane]
+            here = path.ratio[at] * surprise[at]
+        else:
+            surprise[at] = value[lane] - chosen[at]
+            here = expected[at] + path.ratio[at] * surprise[at]
+        value[lane] = values[at] = here
+    return values, surprise
 
 
-def _transitions(path: _Path) -> Rows:
+def _strategy_rows(iteration: int, path: _Path, order: NDArray[np.int64]) -> Rows:
+    """The opponent plays on-policy, so its rows appear with its own reach, as the average needs.
+
+    They also appear with the traverser's xi, which changes with t: the weight t / pi_i^xi takes that out.
+    """
+    theirs = order[~path.mine[order]]
+    sigma = path.sigma[:, theirs].T
+    return regression_rows(path.state[theirs], sigma, iteration / path.reach[theirs], path.keys[theirs])
+
+
+def _transitions(path: _Path, order: NDArray[np.int64]) -> Rows:
     """(h, a, reward, h') at both players' decisions; the reward is player 0's payoff on the last one."""
-    order = np.argsort(np.concatenate([s.lane for s in path.steps]), kind="stable")
-    lane = np.concatenate([s.lane for s in path.steps])[order]
-    history = np.concatenate([s.history for s in path.steps if s.history is not None])[order]
-    action = np.concatenate([s.action for s in path.steps])[order]
+    assert path.history is not None
+    lane, history = path.lane[order], path.history[order]
     terminal = np.r_[lane[1:] != lane[:-1], True]
-    following = np.where(terminal.reshape(-1, *[1] * (history.ndim - 1)), history, np.roll(history, -1, axis=0))
+    following = history.copy()
+    going_on = np.flatnonzero(~terminal)
+    following[going_on] = history[going_on + 1]
     return {
         "history": history,
-        "action": action.astype(np.int16),
+        "action": path.action[order].astype(np.int16),
         "reward": np.where(terminal, path.payoff[lane], 0.0).astype(np.float32),
         "next_history": following,
         "terminal": terminal,
@@ -214,8 +220,9 @@ def _weight_tail(weight: NDArray[np.float64]) -> dict[str, float]:
     """How heavy the importance weights are (before the factor t)."""
     if not len(weight):
         return {}
+    tail = len(weight) * 99 // 100
     return {
         "importance_weight/mean": float(weight.mean()),
-        "importance_weight/p99": float(np.quantile(weight, 0.99)),
+        "importance_weight/p99": float(np.partition(weight, tail)[tail]),
         "importance_weight/max": float(weight.max()),
     }
