@@ -1,0 +1,262 @@
+"""The sections of a configuration: every key with its meaning, unit, bounds and default, and what goes together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from dream.config.wording import kind_of
+
+__all__ = [
+    "AdvantageConfig",
+    "Algorithm",
+    "AverageConfig",
+    "BaselineConfig",
+    "CheckpointConfig",
+    "EvaluationConfig",
+    "NetworkConfig",
+    "RunConfig",
+    "RuntimeConfig",
+    "SamplingConfig",
+    "tree_settings",
+]
+
+Algorithm = Literal["dream", "dream-avg", "sd-cfr", "os-sd-cfr", "deep-cfr"]
+
+# Algorithms with a learned baseline (dream.methods says so too; a test keeps the two in step).
+_WITH_BASELINE = frozenset({"dream", "dream-avg"})
+_ROWS_MAX = 1_000_000_000
+_STEPS_MAX = 10_000_000
+
+
+def _field(default: Any, description: str, unit: str = "", **bounds: Any) -> Any:
+    """A field with its meaning, its unit and pydantic's bounds (gt, ge, le, min_length, max_length)."""
+    return Field(default, description=description, json_schema_extra={"unit": unit}, **bounds)
+
+
+class _Section(BaseModel):
+    """Frozen; unknown keys are refused; true and false are not numbers."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_bool_for_number(cls, value: Any, info: Any) -> Any:
+        annotation = cls.model_fields[info.field_name].annotation
+        if isinstance(value, bool) and annotation is not bool:
+            raise ValueError(f"must be {kind_of(annotation)}, not {str(value).lower()}")
+        return value
+
+
+class SamplingConfig(_Section):
+    """How traversals are played."""
+
+    traversals: int = _field(1000, "traversals per player and iteration", "traversals", ge=1, le=100_000_000)
+    epsilon: float = _field(0.5, "uniform exploration by the traverser (outcome sampling)", gt=0, le=1)
+    chance: Literal["iid", "antithetic", "weyl"] = _field("iid", "how chance is drawn")
+    chunk: int = _field(1024, "traversals played in lockstep as one batch", "traversals", ge=1, le=10_000_000)
+    updates: Literal["alternating", "simultaneous"] = _field(
+        "alternating", "whether the second player already meets the first one's new strategy"
+    )
+    reach_weight: Literal["scaled", "plain"] = _field(
+        "scaled", "importance weight of a row: xi times the number of actions at earlier own decisions, or xi"
+    )
+    sampler: Literal["auto", "external", "outcome", "exact"] = _field(
+        "auto", "auto is the algorithm's own; exact is full-width and needs a tree game"
+    )
+    backend: Literal["auto", "tree", "simulator"] = _field("auto", "auto is the tree if the game is small enough")
+    enumerate_limit: int = _field(2_000_000, "largest game tree that is enumerated", "histories", ge=1, le=_ROWS_MAX)
+
+
+class NetworkConfig(_Section):
+    """A fully connected network."""
+
+    hidden: tuple[int, ...] = _field(
+        (64, 64, 64), "width of each hidden layer, 1 to 65,536", "units", min_length=1, max_length=16
+    )
+    layer_norm: bool = _field(False, "normalise each hidden layer")
+
+    @field_validator("hidden")
+    @classmethod
+    def _widths(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        bad = [width for width in value if not 1 <= width <= 65_536]
+        if bad:
+            raise ValueError(f"a width of {bad[0]} is out of range: from 1 to 65536 units")
+        return value
+
+
+class AdvantageConfig(_Section):
+    """The advantage networks, one per player: what they learn from and how."""
+
+    learner: Literal["network", "table"] = _field(
+        "network", "table is the exact fit in place of a network and needs a tree game"
+    )
+    network: NetworkConfig = _field(NetworkConfig(), "the advantage network")
+    buffer: Literal["reservoir", "merged"] = _field(
+        "reservoir",
+        "merged: exact sums per information state, full-batch steps; needs a tree game",
+    )
+    capacity: int = _field(2_000_000, "size of each player's reservoir", "rows", ge=1, le=_ROWS_MAX)
+    steps: int = _field(3000, "optimiser steps of a fit from scratch", "steps", ge=1, le=_STEPS_MAX)
+    fine_tune_steps: int | None = _field(
+        None,
+        "optimiser steps of the fits in between; null means the same as steps",
+        "steps",
+        ge=1,
+        le=_STEPS_MAX,
+    )
+    batch: int = _field(2048, "rows per optimiser step (reservoir)", "rows", ge=1, le=100_000_000)
+    learning_rate: float = _field(1e-3, "Adam's step size", gt=0, le=1)
+    clip: float = _field(1.0, "largest gradient norm", gt=0, le=1e9)
+    reset_every: int = _field(
+        1,
+        "fit from scratch every that many iterations; 1 is always, 0 is never",
+        "iterations",
+        ge=0,
+        le=_ROWS_MAX,
+    )
+
+    def steps_in(self, iteration: int) -> int:
+        """Optimiser steps of the fit of `iteration` (from 1)."""
+        if self.fine_tune_steps is None or self.starts_afresh(iteration):
+            return self.steps
+        return self.fine_tune_steps
+
+    def starts_afresh(self, iteration: int) -> bool:
+        """Whether the fit of `iteration` (from 1) starts from new weights; the first one always does."""
+        return iteration == 1 or (self.reset_every > 0 and (iteration - 1) % self.reset_every == 0)
+
+
+class BaselineConfig(_Section):
+    """DREAM's baseline: one network in player 0's payoff over full histories, never reset."""
+
+    learner: Literal["network", "table"] = _field(
+        "network", "table is the exact fit in place of a network and needs a tree game"
+    )
+    network: NetworkConfig = _field(NetworkConfig(), "the baseline network")
+    capacity: int = _field(200_000, "size of the circular buffer", "transitions", ge=1, le=_ROWS_MAX)
+    steps: int = _field(1000, "optimiser steps per iteration", "steps", ge=1, le=_STEPS_MAX)
+    batch: int = _field(512, "transitions per optimiser step", "transitions", ge=1, le=100_000_000)
+    learning_rate: float = _field(1e-3, "Adam's step size", gt=0, le=1)
+    clip: float = _field(1.0, "largest gradient norm", gt=0, le=1e9)
+    merge: bool = _field(False, "merge equal transitions and take full-batch steps; needs a tree game")
+
+
+class AverageConfig(_Section):
+    """The average network (deep-cfr and dream-avg), trained when the run is evaluated."""
+
+    network: NetworkConfig = _field(NetworkConfig(), "the average network")
+    buffer: Literal["reservoir", "merged"] = _field(
+        "reservoir",
+        "merged: exact sums per information state, full-batch steps; needs a tree game",
+    )
+    capacity: int = _field(2_000_000, "size of each player's reservoir", "rows", ge=1, le=_ROWS_MAX)
+    steps: int = _field(4000, "optimiser steps per fit", "steps", ge=1, le=_STEPS_MAX)
+    batch: int = _field(2048, "rows per optimiser step (reservoir)", "rows", ge=1, le=100_000_000)
+    learning_rate: float = _field(1e-3, "Adam's step size", gt=0, le=1)
+    clip: float = _field(1.0, "largest gradient norm", gt=0, le=1e9)
+    loss: Literal["mse", "cross-entropy"] = _field("cross-entropy", "distance to the strategies that were played")
+
+
+class EvaluationConfig(_Section):
+    """When and how the run's average strategy is measured."""
+
+    every: int = _field(
+        0, "evaluate every that many iterations; 0 is only at the end", "iterations", ge=0, le=_ROWS_MAX
+    )
+    by: Literal["auto", "exploitability", "none"] = _field(
+        "auto", "auto is exact exploitability where the game is small enough, else none"
+    )
+
+
+class CheckpointConfig(_Section):
+    """When the run is committed to disk."""
+
+    every: int = _field(10, "commit every that many iterations", "iterations", ge=1, le=_ROWS_MAX)
+    keep: int = _field(2, "newest commits kept (networks are kept for ever)", "commits", ge=1, le=1_000_000)
+
+
+class RuntimeConfig(_Section):
+    """Where the work is done."""
+
+    kind: Literal["local", "ray"] = _field("local", "local is this process")
+    device: Literal["auto", "cpu", "cuda"] = _field("auto", "auto is a CUDA device where there is one")
+    threads: int = _field(
+        1, "torch threads; 0 is the number of cores (small networks are fastest on 1)", "threads", ge=0, le=4096
+    )
+    shards: int = _field(1, "shards of each reservoir", "shards", ge=1, le=65_536)
+    parallel_learners: bool = _field(True, "fit both players side by side (simultaneous updates only)")
+
+
+class RunConfig(_Section):
+    """Everything that decides a run: the same configuration and seed give the same networks."""
+
+    game: str = _field(..., "alias (`dream games`) or OpenSpiel game string", min_length=1)
+    algorithm: Algorithm = _field(..., "training algorithm")
+    iterations: int = _field(..., "iterations; each updates both players", "iterations", ge=1, le=_ROWS_MAX)
+    seed: int = _field(1, "the run's only source of randomness", ge=0, le=2**63 - 1)
+    sampling: SamplingConfig = _field(SamplingConfig(), "traversals")
+    advantage: AdvantageConfig = _field(AdvantageConfig(), "advantage networks")
+    baseline: BaselineConfig = _field(BaselineConfig(), "baseline (dream and dream-avg)")
+    average: AverageConfig = _field(AverageConfig(), "average network (deep-cfr and dream-avg)")
+    evaluation: EvaluationConfig = _field(EvaluationConfig(), "evaluation")
+    checkpoint: CheckpointConfig = _field(CheckpointConfig(), "commits")
+    runtime: RuntimeConfig = _field(RuntimeConfig(), "runtime")
+
+    @model_validator(mode="after")
+    def _coherent(self) -> RunConfig:
+        faults = list(_conflicts(self))
+        if faults:
+            raise ValueError("\n".join(faults))
+        return self
+
+
+def _conflicts(config: RunConfig) -> Iterator[str]:
+    """What single fields cannot see, one sentence each."""
+    if config.runtime.kind == "ray":
+        yield "runtime.kind=ray is not available in this version; use runtime.kind=local."
+    sampling, sampler = config.sampling, config.sampling.sampler
+    if config.algorithm in _WITH_BASELINE and sampler in ("external", "exact"):
+        yield (
+            f"sampling.sampler={sampler} does not go with algorithm={config.algorithm}, whose baseline "
+            f"corrects outcome sampling; use sampling.sampler=auto, or algorithm=sd-cfr."
+        )
+    if sampler == "exact" and sampling.chance != "iid":
+        yield f"sampling.chance={sampling.chance} does not go with sampling.sampler=exact, which draws none."
+    if sampling.backend == "simulator":
+        for setting in _tree_settings(config):
+            yield f"{setting} needs the game tree; it does not go with sampling.backend=simulator."
+    if config.advantage.buffer == "reservoir" and config.advantage.capacity < config.advantage.batch:
+        yield _too_small("advantage", config.advantage.capacity, config.advantage.batch, "rows")
+    if not config.baseline.merge and config.baseline.capacity < config.baseline.batch:
+        yield _too_small("baseline", config.baseline.capacity, config.baseline.batch, "transitions")
+    if config.average.buffer == "reservoir" and config.average.capacity < config.average.batch:
+        yield _too_small("average", config.average.capacity, config.average.batch, "rows")
+
+
+def _too_small(section: str, capacity: int, batch: int, unit: str) -> str:
+    return f"{section}.capacity={capacity} {unit} is less than one batch ({section}.batch={batch})."
+
+
+def _tree_settings(config: RunConfig) -> Iterator[str]:
+    """The settings of `config` that only an enumerated game can serve, as `key=value`."""
+    if config.sampling.sampler == "exact":
+        yield "sampling.sampler=exact"
+    if config.advantage.learner == "table":
+        yield "advantage.learner=table"
+    if config.advantage.buffer == "merged":
+        yield "advantage.buffer=merged"
+    if config.algorithm in _WITH_BASELINE:
+        if config.baseline.learner == "table":
+            yield "baseline.learner=table"
+        if config.baseline.merge:
+            yield "baseline.merge=true"
+    if config.algorithm in ("deep-cfr", "dream-avg") and config.average.buffer == "merged":
+        yield "average.buffer=merged"
+
+
+def tree_settings(config: RunConfig) -> list[str]:
+    """The settings of `config` that need an enumerated game, as `key=value`; empty when any game will do."""
+    return list(_tree_settings(config))
