@@ -208,7 +208,7 @@ def resume(folder: Path, overrides: Sequence[str], *, progress: bool) -> Result:
         shown = make_progress(quiet=not progress)
         commit = _newest_commit(run_folder, shown)
         if commit:
-            _refuse_foreign(commit, config)
+            _refuse_foreign(commit, identity(config, system.game.fingerprint))
         if overrides:
             run_folder.write_config(configuration.to_yaml(config))
         return _go(system, run_folder, commit, shown)
@@ -250,13 +250,17 @@ def _newest_commit(folder: RunFolder, progress: Progress) -> Commit | None:
     return commit
 
 
-def _refuse_foreign(commit: Commit, config: RunConfig) -> None:
+def _refuse_foreign(commit: Commit, expected: dict[str, str | int]) -> None:
     """A commit says whose it is: one that was copied here from another run is sound, but not this run's."""
-    for key, own in identity(config).items():
+    for key, own in expected.items():
         if commit.meta.get(key, own) != own:
+            remedy = (
+                "OpenSpiel or the game's code has changed; resume with the version that the run began with"
+                if key == "fingerprint"
+                else "move that folder away and resume again"
+            )
             raise CheckpointError(
-                f"{commit.path} belongs to a run of {key}={commit.meta[key]}, this one has {key}={own}: "
-                "move that folder away and resume again"
+                f"{commit.path} belongs to a run of {key}={commit.meta[key]}, this one has {key}={own}: {remedy}"
             )
 
 
@@ -275,7 +279,7 @@ def _go(system: System, folder: RunFolder, commit: Commit | None, progress: Prog
     ):
         recorder.hyperparameters(config.model_dump(mode="json"), system.game.description.milli_unit)
         average = system.average(folder)
-        run = Run(config, folder, system.bank, system.runtime, recorder, interrupt, average)
+        run = Run(config, system.game.fingerprint, folder, system.bank, system.runtime, recorder, interrupt, average)
         if commit:
             run.restore(commit.iteration, float(commit.meta["seconds"]), dict(commit.parts))
         updates = cfr.ALTERNATING if config.sampling.updates == "alternating" else cfr.SIMULTANEOUS

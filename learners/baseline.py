@@ -4,8 +4,9 @@ target = reward + sum_a' sigma(h', a') Q(h', a') at the next decision h', 0 when
 through the target. The network is never reset.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,8 @@ from learners.losses import baseline_loss
 from learners.networks import Network, NetworkSpec, Parameters
 from learners.regression import OptimiserSettings
 
+_PORTION = 1 << 18  # transitions gathered at once
+
 NextProbabilities = Callable[[NDArray[Any]], NDArray[np.float64]]
 
 
@@ -33,12 +36,20 @@ class Transitions:
     rows: Rows
     next_probabilities: NextProbabilities
 
-    def drawn(self, index: NDArray[np.int64]) -> tuple[Rows, NDArray[np.float64]]:
-        """Rows `index` and the strategy at their next histories, computed for the fewer of rows and draws."""
+    @cached_property
+    def _every_next(self) -> NDArray[np.float64]:
+        return self.next_probabilities(self.rows["next_history"])
+
+    def drawn(self, index: NDArray[np.int64], total: int | None = None) -> tuple[Rows, NDArray[np.float64]]:
+        """Rows `index` and the strategy f8[n, A] at their next histories.
+
+        `total`: how many rows the whole fit draws; where that is more than there are rows, the strategy is computed
+        once for each of them instead of once for each drawn.
+        """
         rows = take(self.rows, index)
-        if len(index) <= length(self.rows):
+        if (total or len(index)) <= length(self.rows):
             return rows, self.next_probabilities(rows["next_history"])
-        return rows, self.next_probabilities(self.rows["next_history"])[index]
+        return rows, self._every_next[index]
 
 
 class BaselineLearner:
@@ -68,23 +79,8 @@ class BaselineLearner:
 
     def fit(self, transitions: Transitions, steps: int, batch: int, seed: int) -> tuple[Parameters, FitMetrics]:
         """`steps` minibatches of `batch` transitions."""
-        device = self._device
-        rng = np.random.default_rng(seed)
-        index = rng.integers(length(transitions.rows), size=steps * batch)
-        rows, next_probabilities = transitions.drawn(index)
-        history, following, action, reward, going_on, probabilities = (
-            torch.split(resident(column, device), batch)
-            for column in (
-                rows["history"],
-                rows["next_history"],
-                rows["action"].astype(np.int64),
-                rows["reward"] / np.float32(self._scale),
-                (~rows["terminal"]).astype(np.float32),
-                next_probabilities.astype(np.float32),
-            )
-        )
-        weight = torch.ones(batch, device=device)
-        minibatches = iter(zip(history, following, action, reward, going_on, probabilities, strict=True))
+        minibatches = self._minibatches(transitions, steps, batch, np.random.default_rng(seed))
+        weight = torch.ones(batch, device=self._device)
 
         def loss(network: Network) -> Tensor:
             here, there, taken, paid, alive, sigma = next(minibatches)
@@ -95,6 +91,27 @@ class BaselineLearner:
 
         metrics = fit(self._network, self._optimiser, loss, steps)
         return self._network.export(), metrics
+
+    def _minibatches(
+        self, transitions: Transitions, steps: int, batch: int, rng: np.random.Generator
+    ) -> Iterator[tuple[Tensor, ...]]:
+        """history, next history, action, reward, 1 where the game goes on, next probabilities: `steps` times.
+
+        Rows are gathered for many steps at once, but never more than a portion of bounded size.
+        """
+        portion = max(1, _PORTION // batch)
+        for first in range(0, steps, portion):
+            index = rng.integers(length(transitions.rows), size=min(portion, steps - first) * batch)
+            rows, next_probabilities = transitions.drawn(index, steps * batch)
+            columns = (
+                rows["history"],
+                rows["next_history"],
+                rows["action"].astype(np.int64),
+                rows["reward"] / np.float32(self._scale),
+                (~rows["terminal"]).astype(np.float32),
+                next_probabilities.astype(np.float32),
+            )
+            yield from zip(*(torch.split(resident(column, self._device), batch) for column in columns), strict=True)
 
     def fit_merged(self, transitions: Transitions, steps: int) -> tuple[Parameters, FitMetrics]:
         """`steps` full-batch steps on transitions merged by (history, action, next history): the exact gradient.

@@ -13,6 +13,8 @@ from learners.networks import Network, NetworkSpec, Parameters
 # Rows of one forward pass. They bound the memory of a large batch; on a CPU they keep its layers in the cache.
 _ROWS = 1 << 16
 _ROWS_CPU = 1 << 10
+# Matrix products of few rows take other kernels, with other roundings: small batches are filled up.
+_FEWEST = 64
 
 
 class Predictor:
@@ -46,6 +48,9 @@ class Predictor:
     def _blocks(self, keys: NDArray[Any], evaluate: Callable[[NDArray[Any]], torch.Tensor]) -> NDArray[np.float32]:
         rows = self._rows
         with torch.inference_mode():
+            if len(keys) < _FEWEST:
+                padded = np.concatenate([keys, np.repeat(keys[:1], _FEWEST - len(keys), axis=0)])
+                return evaluate(padded)[: len(keys)].cpu().numpy()
             if len(keys) <= rows:
                 return evaluate(keys).cpu().numpy()
             blocks = [evaluate(keys[at : at + rows]).cpu().numpy() for at in range(0, len(keys), rows)]

@@ -35,10 +35,11 @@ class RegressionLearner:
 
     def fit(self, feed: RegressionFeed, steps: int, seed: int, fresh: bool) -> tuple[Parameters, FitMetrics]:
         """Fit `steps` minibatches of `feed`; `fresh`: new weights and moments first. Random numbers from `seed`."""
+        start = torch.Generator().manual_seed(seed)
+        generator = torch.Generator(self._device).manual_seed(int(torch.randint(2**62, (), generator=start)))
         if fresh:
-            self._network.reset(torch.Generator().manual_seed(seed))
+            self._network.reset(start)
             self._optimiser.reset()
-        generator = torch.Generator(self._device).manual_seed(seed)
 
         def loss(network: Network) -> Tensor:
             batch = feed.draw(generator)

@@ -72,6 +72,11 @@ class Game(Protocol):
         ...
 
     @property
+    def fingerprint(self) -> str:
+        """Digest of what keys mean: rows kept under another one cannot be read."""
+        ...
+
+    @property
     def state_column(self) -> Column:
         """Schema column named "key" that holds information-state keys."""
         ...

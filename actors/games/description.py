@@ -1,6 +1,11 @@
 """What a game is, in numbers: read once by the probe, before any worker starts."""
 
+import hashlib
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 
 class GameError(ValueError):
@@ -35,3 +40,12 @@ class GameDescription:
     def milli(self, chips: float) -> float:
         """Exploitability in thousandths of the unit, e.g. 2.37361 chips -> 2373.61 mA/g in Leduc."""
         return chips * 1000.0 / self.unit_chips
+
+
+def digest(*arrays: NDArray[Any]) -> str:
+    """A short name for the contents of arrays: equal contents, shapes and dtypes give equal names."""
+    hashed = hashlib.blake2b(digest_size=8)
+    for array in arrays:
+        hashed.update(f"{array.dtype.str}{array.shape}".encode())
+        hashed.update(np.ascontiguousarray(array).data)
+    return hashed.hexdigest()

@@ -14,7 +14,7 @@ import pyspiel
 from numpy.typing import NDArray
 
 from actors.games.batch import CHANCE, TERMINAL
-from actors.games.description import GameDescription
+from actors.games.description import GameDescription, digest
 from actors.games.probe import Findings, Observer, observer_of
 from buffers.packing import PackedHistoryCodec, PackedStateCodec
 from buffers.rows import Column
@@ -55,6 +55,11 @@ class SimulatorGame:
     def description(self) -> GameDescription:
         """What the game is, in numbers."""
         return self._description
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the layout of keys."""
+        return digest(*self._state_codec.layout.arrays().values())
 
     @property
     def state_column(self) -> Column:

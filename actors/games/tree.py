@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from actors.games.description import GameDescription
+from actors.games.description import GameDescription, digest
 from actors.games.sequence_form import SequenceForm
 from actors.games.tree_arrays import TreeArrays
 from buffers.packing import TableHistoryCodec, TableStateCodec
@@ -26,6 +26,12 @@ class TreeGame:
     def description(self) -> GameDescription:
         """What the game is, in numbers."""
         return self._description
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the tree: of its shape, its information states and what they show."""
+        arrays = self.arrays
+        return digest(arrays.player, arrays.first_child, arrays.state, arrays.legal, *arrays.views)
 
     @property
     def state_column(self) -> Column:

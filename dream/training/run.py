@@ -44,9 +44,12 @@ class Bank(Protocol):
 Evaluate = Callable[[int], Mapping[str, Any] | None]
 
 
-def identity(config: RunConfig) -> dict[str, str | int]:
-    """What every commit of a run says about it, so that a commit of another run is noticed."""
-    return {"game": config.game, "algorithm": config.algorithm, "seed": config.seed}
+def identity(config: RunConfig, fingerprint: str) -> dict[str, str | int]:
+    """What every commit of a run says about it, so that a commit of another run or another game is noticed.
+
+    `fingerprint` is the game's: OpenSpiel of another version, or a changed game in Python, may have another one.
+    """
+    return {"game": config.game, "algorithm": config.algorithm, "seed": config.seed, "fingerprint": fingerprint}
 
 
 class Run:
@@ -55,6 +58,7 @@ class Run:
     def __init__(
         self,
         config: RunConfig,
+        fingerprint: str,
         folder: RunFolder,
         bank: Bank,
         runtime: Runtime,
@@ -64,6 +68,7 @@ class Run:
     ) -> None:
         self.bank = bank
         self.config = config
+        self._identity = identity(config, fingerprint)
         self.done = 0
         self.interrupted = False
         self._folder = folder
@@ -126,7 +131,7 @@ class Run:
             folder.networks.put_segment(f"advantage_{player}", first, self._pending[player])
         self._recorder.flush()
         parts = self._runtime.snapshot() | {"bank": self.bank.snapshot()}
-        folder.checkpoints.commit(self.done, parts, {"seconds": self.seconds} | identity(self.config))
+        folder.checkpoints.commit(self.done, parts, {"seconds": self.seconds} | self._identity)
         folder.checkpoints.prune(self.config.checkpoint.keep)
         self._committed = self.done
         self._pending = ([], [])

@@ -78,7 +78,7 @@ class World:
     def run(self, *overrides: str) -> Run:
         config = load("kuhn-dream-quick", overrides)
         parts: Any = self
-        return Run(config, parts, parts, parts, parts, self.interrupt, self.evaluate)
+        return Run(config, "f00d", parts, parts, parts, parts, self.interrupt, self.evaluate)
 
     def of(self, *kinds: str) -> list[Any]:
         return [call for call in self.calls if call[0] in kinds]
@@ -106,7 +106,7 @@ def test_alternating_updates_let_the_second_player_meet_the_first_ones_new_strat
         ("networks", "advantage_0", 1, 1),  # networks and metrics before the commit that needs them
         ("networks", "advantage_1", 1, 1),
         ("flush",),
-        ("commit", 1, ["bank"], ["algorithm", "game", "seconds", "seed"]),
+        ("commit", 1, ["bank"], ["algorithm", "fingerprint", "game", "seconds", "seed"]),
         ("prune", 3),
     ]
 
@@ -195,4 +195,4 @@ def test_other_threads_train_without_handlers(handlers: None) -> None:
 
 def test_a_commit_says_whose_it_is() -> None:
     config = load("kuhn-dream-quick", ["seed=5"])
-    assert identity(config) == {"game": "kuhn", "algorithm": "dream", "seed": 5}
+    assert identity(config, "f00d") == {"game": "kuhn", "algorithm": "dream", "seed": 5, "fingerprint": "f00d"}

@@ -8,11 +8,12 @@ import pytest
 from oracles.tiny_runs import MERGED, RESERVOIR, assert_same_run, exploitabilities, metrics
 
 import dream
+from actors.games.tree import TreeGame
 from dream import config, wiring
 from dream.config import Algorithm
 from dream.errors import ConfigError, UsageError
 from dream.store import RunFolder
-from dream.store.errors import RunFolderError
+from dream.store.errors import CheckpointError, RunFolderError
 
 ALGORITHMS = ("dream", "dream-avg", "sd-cfr", "os-sd-cfr", "deep-cfr")
 
@@ -222,3 +223,10 @@ def test_scalars_of_the_rows_are_of_all_chunks(tmp_path: Path) -> None:
     for name in ("importance_weight/mean_0", "importance_weight/max_0", "target_scale/advantage_1"):
         assert many[name] == pytest.approx(one[name]), name
     assert 0 < one["target_scale/advantage_0"] < 10
+
+
+def test_a_commit_of_a_game_that_has_changed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train(tmp_path / "run", MERGED, iterations=2)
+    monkeypatch.setattr(TreeGame, "fingerprint", "another")
+    with pytest.raises(CheckpointError, match="fingerprint=another: OpenSpiel or the game's code has changed"):
+        dream.resume(tmp_path / "run", ["iterations=4"], progress=False)

@@ -320,7 +320,7 @@ def test_minibatches_do_not_depend_on_how_the_strategy_is_computed(kuhn):
 class EveryRow(Transitions):
     """Computes the strategy of every row, whatever is drawn."""
 
-    def drawn(self, index):
+    def drawn(self, index, total=None):
         return take(self.rows, index), self.next_probabilities(self.rows["next_history"])[index]
 
 
