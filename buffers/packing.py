@@ -123,35 +123,36 @@ class FeatureLayout:
         if features.ndim != 2 or features.shape[1] != self.num_features:
             raise ValueError(f"features have shape {features.shape}; it must be (n, {self.num_features})")
         constant, bit, half, single = self.selectors
-        ones = features[:, bit] == 1
+        bits = features[:, bit]
+        ones = bits == 1
         halves = _as_half(features[:, half])
         if not (
             (features[:, constant] == self.constant[constant]).all()
-            and (features[:, bit] == ones).all()
+            and ((bits != 0) == ones).all()  # what is not 0 is 1
             and (features[:, half] == halves).all()
         ):
             self._refuse(features)
         end_bits, end_halves, end = self._ends
         packed = np.empty((len(features), end), np.uint8)
-        packed[:, :end_bits] = np.packbits(ones, axis=1)
+        packed[:, :end_bits] = _pack_bits(ones)
         packed[:, end_bits:end_halves] = _bytes_of(halves)
         packed[:, end_halves:] = _bytes_of(features[:, single].astype("<f4", copy=False))
         return packed
 
-    def unpack(self, packed: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """uint8[n, K] -> features f4[n, F] as they were packed, not scaled."""
+    def unpack(self, packed: NDArray[np.uint8], out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+        """uint8[n, K] -> features f4[n, F] as they were packed, not scaled; written to `out` if given."""
         constant, bit, half, single = self.selectors
         end_bits, end_halves, end = self._ends
-        features = np.empty((len(packed), self.num_features), np.float32)
+        features = np.empty((len(packed), self.num_features), np.float32) if out is None else out
         features[:, constant] = self.constant[constant]
         features[:, bit] = np.unpackbits(packed[:, :end_bits], axis=1, count=self._num_bits)
         features[:, half] = np.ascontiguousarray(packed[:, end_bits:end_halves]).view("<f2")
         features[:, single] = np.ascontiguousarray(packed[:, end_halves:end]).view("<f4")
         return features
 
-    def decode(self, packed: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """uint8[n, K] -> features f4[n, F] divided by `scale`, as networks eat them."""
-        features = self.unpack(packed)
+    def decode(self, packed: NDArray[np.uint8], out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+        """uint8[n, K] -> features f4[n, F] divided by `scale`, as networks eat them; into `out` if given."""
+        features = self.unpack(packed, out)
         if not self._unscaled:
             features /= self.scale
         return features
@@ -256,7 +257,7 @@ class PackedStateCodec:
 
     def encode(self, features: NDArray[np.float32], legal: NDArray[np.bool_]) -> NDArray[np.uint8]:
         """(features f4[n, F] unscaled, legal bool[n, A]) -> keys u1[n, K]; ValueError as `pack`."""
-        return np.concatenate([self.layout.pack(features), np.packbits(legal, axis=1)], axis=1)
+        return np.concatenate([self.layout.pack(features), _pack_bits(legal)], axis=1)
 
     def decode(self, keys: NDArray[np.uint8]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """Keys u1[n, K] -> (features f4[n, F] divided by the layout's scale, legal bool[n, A])."""
@@ -344,8 +345,23 @@ class PackedHistoryCodec:
         player: NDArray[np.int8],
     ) -> NDArray[np.uint8]:
         """Unscaled features f4[n, F0] and f4[n, F1], legal bool[n, A], player i1[n] -> keys u1[n, K]."""
-        packed = [self.layout0.pack(features0), self.layout1.pack(features1), np.packbits(legal, axis=1)]
+        packed = [self.layout0.pack(features0), self.layout1.pack(features1), _pack_bits(legal)]
         return np.concatenate([*packed, player.astype(np.uint8)[:, None]], axis=1)
+
+    def acting(self, keys: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Keys u1[n, K] -> the acting players' state keys, where both players' are of one length."""
+        first, second, last = self._splits
+        own = np.where(keys[:, last:], keys[:, first:second], keys[:, :first])
+        return np.concatenate([own, keys[:, second:last]], axis=1)
+
+    def features(self, keys: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Keys u1[n, K] -> the features of `Histories` alone."""
+        first, second, _ = self._splits
+        split = self.layout0.num_features
+        features = np.empty((len(keys), self.num_features), np.float32)
+        self.layout0.decode(keys[:, :first], features[:, :split])
+        self.layout1.decode(keys[:, first:second], features[:, split:])
+        return features
 
     def decode(self, keys: NDArray[np.uint8]) -> Histories:
         """Keys u1[n, K] -> `Histories`; its state keys equal those of the players' `PackedStateCodec`s."""
@@ -353,12 +369,11 @@ class PackedHistoryCodec:
         packed = keys[:, :first], keys[:, first:second]
         bits = keys[:, second:last]
         player = keys[:, last].astype(np.int8)
-        features = np.concatenate([self.layout0.decode(packed[0]), self.layout1.decode(packed[1])], axis=1)
         states = []
         for p in (0, 1):
             index = np.flatnonzero(player == p)
             states.append(States(index, np.concatenate([packed[p][index], bits[index]], axis=1)))
-        return Histories(features, player, _legal(bits, self.num_actions), (states[0], states[1]))
+        return Histories(self.features(keys), player, _legal(bits, self.num_actions), (states[0], states[1]))
 
 
 StateCodec = TableStateCodec | PackedStateCodec
@@ -386,6 +401,15 @@ def _selector(index: NDArray[np.int64]) -> Index:
 
 def _bytes_of(values: NDArray[Any]) -> NDArray[np.uint8]:
     return np.ascontiguousarray(values).view(np.uint8).reshape(len(values), values.itemsize * values.shape[1])
+
+
+def _pack_bits(bits: NDArray[np.bool_]) -> NDArray[np.uint8]:
+    """`np.packbits` of every row; numpy is many times slower along short rows."""
+    rows, width = bits.shape
+    count = -(-width // 8)
+    padded = np.zeros((rows, 8 * count), np.bool_)
+    padded[:, :width] = bits
+    return np.packbits(padded).reshape(rows, count)
 
 
 def _legal(bits: NDArray[np.uint8], num_actions: int) -> NDArray[np.bool_]:

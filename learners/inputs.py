@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from buffers.packing import HistoryCodec, StateCodec, TableHistoryCodec, TableStateCodec
+from buffers.packing import HistoryCodec, PackedHistoryCodec, StateCodec, TableHistoryCodec, TableStateCodec
 
 Keys = NDArray[Any] | Tensor
 
@@ -116,7 +116,7 @@ class TableHistoryInputs:
 class DecodedHistoryInputs:
     """Keys are packed features of both players: decoded by the codec."""
 
-    def __init__(self, codec: HistoryCodec, device: torch.device) -> None:
+    def __init__(self, codec: PackedHistoryCodec, device: torch.device) -> None:
         self._codec = codec
         self._device = device
 
@@ -127,7 +127,7 @@ class DecodedHistoryInputs:
 
     def read(self, keys: Keys) -> Tensor:
         """Unpacked features."""
-        return torch.from_numpy(self._codec.decode(_as_numpy(keys)).features).to(self._device)
+        return torch.from_numpy(self._codec.features(_as_numpy(keys))).to(self._device)
 
 
 def _as_numpy(keys: Keys) -> NDArray[Any]:

@@ -5,7 +5,7 @@ One Python loop per step over the lanes; everything that can be done for all lan
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import accumulate, chain
 from typing import Final, NamedTuple
 
@@ -85,16 +85,17 @@ class SimulatorGame:
         """Decodes history keys."""
         return self._history_codec
 
-    def tensors(self, states: list[pyspiel.State], players: list[int]) -> NDArray[np.float32]:
-        """[n, F] raw information-state tensors of `players[k]` in `states[k]`."""
+    def tensors(self, states: Iterable[pyspiel.State], players: Iterable[int]) -> NDArray[np.float32]:
+        """[n, F] raw information-state tensors of the players in the states, pair by pair."""
         width = self._description.state_features[0]
         observer, set_from = self._observer, self._set_from
         if observer is None or set_from is None:
             rows = [state.information_state_tensor(p) for state, p in zip(states, players, strict=True)]
-            return np.array(rows, np.float32).reshape(len(states), width)
-        read = observer.tensor.tobytes
-        copies = [read() for _ in map(set_from, states, players)]
-        return np.frombuffer(b"".join(copies), np.float32).reshape(len(states), width)
+            return np.array(rows, np.float32).reshape(-1, width)
+        tensor, copies = observer.tensor.data.cast("B"), bytearray()
+        for _ in map(set_from, states, players):
+            copies += tensor
+        return np.frombuffer(copies, np.float32).reshape(-1, width)
 
     def law(self, node: int, state: pyspiel.State) -> _Law:
         """The chance law of `state`. The laws of the first nodes seen are remembered by identity."""
@@ -135,7 +136,6 @@ class SimulatorBatch:
         self._game = game
         self._states = states
         self._node = node
-        self._tensors: NDArray[np.float32] | None = None
         self._legal: NDArray[np.bool_] | None = None
         self._keys: NDArray[np.uint8] | None = None
 
@@ -145,7 +145,8 @@ class SimulatorBatch:
     def information_state(self) -> NDArray[np.uint8]:
         """[n, K] keys of the acting players' information states. Every lane must be at a decision."""
         if self._keys is None:
-            self._keys = self._game.state_codec(0).encode(self._own_tensors(), self.legal())
+            tensors = self._game.tensors(self._states, self.player.tolist())
+            self._keys = self._game.state_codec(0).encode(tensors, self.legal())
         return self._keys
 
     def legal(self) -> NDArray[np.bool_]:
@@ -157,20 +158,16 @@ class SimulatorBatch:
         return self._legal
 
     def history(self) -> NDArray[np.uint8]:
-        """[n, K'] keys of what both players know. Every lane must be at a decision."""
-        state = self.information_state()
-        seen_by_other = self._game.tensors(self._states, (1 - self.player).tolist())
-        # What PackedHistoryCodec.encode makes, from the half that is packed already.
-        layout = self._game.state_codec(0).layout
-        width = layout.num_bytes
-        own, other = state[:, :width], layout.pack(seen_by_other)
-        second = self.player == 1
-        if second.all():
-            own, other = other, own
-        elif second.any():
-            column = second[:, None]
-            own, other = np.where(column, other, own), np.where(column, own, other)
-        return np.concatenate([own, other, state[:, width:], self.player.view(np.uint8)[:, None]], axis=1)
+        """[n, K'] keys of what both players know. Every lane must be at a decision.
+
+        The states are slow to read: ask for it before `information_state`, which then is a part of it.
+        """
+        twice = chain.from_iterable(zip(self._states, self._states, strict=True))
+        both = self._game.tensors(twice, (0, 1) * len(self))
+        codec = self._game.history_codec()
+        history = codec.encode(both[::2], both[1::2], self.legal(), self.player)
+        self._keys = codec.acting(history)
+        return history
 
     def returns(self) -> NDArray[np.float64]:
         """[n] player 0's payoff in chips, 0 where not terminal."""
@@ -193,16 +190,16 @@ class SimulatorBatch:
     def step_chance(self, index: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
         """Draw and play outcomes at the chance lanes `index` by inverse CDF; returns their ordinals [m]."""
         self._forget()
-        law_of, nodes = self._game.law, self._node[index]
+        nodes = self._node[index]
         states = [self._states[lane] for lane in index.tolist()]
-        laws = map(law_of, nodes.tolist(), states)
-        drawn = [(bisect_right(law[1], uniform), law[0]) for law, uniform in zip(laws, uniforms.tolist(), strict=True)]
-        actions = [outcomes[ordinal] for ordinal, outcomes in drawn]
+        laws = list(map(self._game.law, nodes.tolist(), states))
+        ordinals = list(map(bisect_right, [law[1] for law in laws], uniforms.tolist()))
+        actions = [law[0][ordinal] for law, ordinal in zip(laws, ordinals, strict=True)]
         deque(map(_APPLY, states, actions), maxlen=0)
         self.player = self.player.copy()  # callers may hold the old array
         self.player[index] = _players(list(map(_PLAYER, states)))
         self._node[index] = _successors(nodes, np.array(actions, np.int64))
-        return np.array([ordinal for ordinal, _ in drawn], np.int64)
+        return np.array(ordinals, np.int64)
 
     def take(self, index: NDArray[np.int64]) -> "SimulatorBatch":
         """Select and repeat lanes. The first use of a lane keeps its state, repeats are clones."""
@@ -217,13 +214,7 @@ class SimulatorBatch:
                 seen.add(lane)
         return SimulatorBatch(self._game, taken, self.player[index], self._node[index])
 
-    def _own_tensors(self) -> NDArray[np.float32]:
-        if self._tensors is None:
-            self._tensors = self._game.tensors(self._states, self.player.tolist())
-        return self._tensors
-
     def _forget(self) -> None:
-        self._tensors = None
         self._legal = None
         self._keys = None
 

@@ -67,6 +67,7 @@ class OutcomeSampler:
                     return _Path.join(steps, payoff)
                 batch, lane, keys = batch.take(alive), lane[alive], keys[alive]
                 reach, player = reach[alive], player[alive]
+            history = batch.history() if need_history else None  # first: it tells the information state too
             legal = batch.legal()
             sigma = profile.probabilities(batch, player, legal)
             # Actions are few and lanes many: numpy is several times faster along the long axis, so it is the last.
@@ -83,7 +84,7 @@ class OutcomeSampler:
                     lane=lane,
                     mine=mine,
                     state=batch.information_state(),
-                    history=batch.history() if need_history else None,
+                    history=history,
                     legal=legal,
                     sigma=sigma,
                     action=action,

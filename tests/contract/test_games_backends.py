@@ -153,8 +153,8 @@ def _swapped_views(monkeypatch):
     """Named mutant: histories hold the actor's view first, not player 0's."""
 
     def history(batch):
-        other = batch._game.tensors(batch._states, (1 - batch.player).tolist())
-        return batch._game.history_codec().encode(batch._own_tensors(), other, batch.legal(), batch.player)
+        own, other = (batch._game.tensors(batch._states, p.tolist()) for p in (batch.player, 1 - batch.player))
+        return batch._game.history_codec().encode(own, other, batch.legal(), batch.player)
 
     monkeypatch.setattr(SimulatorBatch, "history", history)
 

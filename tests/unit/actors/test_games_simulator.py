@@ -43,8 +43,10 @@ def test_keys_decode_to_openspiels_tensors_and_masks(name):
     scale = game.state_codec(0).layout.scale
 
     def check(batch):
-        features, legal = game.state_codec(0).decode(batch.information_state())
+        keys = batch.information_state()
+        features, legal = game.state_codec(0).decode(keys)
         histories = game.history_codec().decode(batch.history())
+        assert np.array_equal(batch.information_state(), keys)  # cut out of the history's keys this time
         states = batch._states
         for lane, state in enumerate(states):
             player = state.current_player()
