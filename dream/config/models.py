@@ -56,7 +56,7 @@ class SamplingConfig(_Section):
     traversals: int = _field(1000, "traversals per player and iteration", "traversals", ge=1, le=100_000_000)
     epsilon: float = _field(0.5, "uniform exploration by the traverser (outcome sampling)", gt=0, le=1)
     chance: Literal["iid", "antithetic", "weyl"] = _field("iid", "how chance is drawn")
-    chunk: int = _field(1024, "traversals played in lockstep as one batch", "traversals", ge=1, le=10_000_000)
+    chunk: int = _field(4096, "traversals played in lockstep as one batch", "traversals", ge=1, le=10_000_000)
     updates: Literal["alternating", "simultaneous"] = _field(
         "alternating", "whether the second player already meets the first one's new strategy"
     )
