@@ -34,7 +34,7 @@ def _leduc() -> tuple[TreeGame, TreePlayers]:
 
 @dataclass(frozen=True)
 class RowByRow:
-    """The same inputs without what lets a feed share forward passes."""
+    """The same inputs without what lets a feed merge rows."""
 
     inputs: StateInputs
 
@@ -98,14 +98,14 @@ def bare_steps(network: nn.Sequential, loss: Callable[[], Tensor], steps: int) -
 
 
 def advantage_learner(budget: Budget, rows: int = 1_000_000, batch: int = 2048, steps: int = 50) -> list[Result]:
-    """Leduc, minibatches drawn from a full buffer: rows of a state sharing a forward pass, or one pass per row."""
+    """Leduc, minibatches drawn from a full buffer: rows of a state merged, or one forward pass per row."""
     game, players = _leduc()
     data, inputs = regression_rows(game, rows), players.state_inputs[0]
     scale = game.description.payoff_scale
     spec = players.advantage_spec(0)
 
-    def ours(shared: bool) -> Work:
-        feed = UniformFeed([(data, rows)], inputs if shared else RowByRow(inputs), batch, scale, _CPU)
+    def ours(merged: bool) -> Work:
+        feed = UniformFeed([(data, rows)], inputs if merged else RowByRow(inputs), batch, scale, _CPU)
         learner = RegressionLearner(spec, advantage_loss, _SETTINGS, _CPU)
         learner.fit(feed, 1, 1, True)
         return lambda: learner.fit(feed, steps, 1, False)[1].steps
@@ -117,9 +117,9 @@ def advantage_learner(budget: Budget, rows: int = 1_000_000, batch: int = 2048, 
     limit = {BARE: bare_steps(network, lambda: advantage_loss(network(features), target, legal, weight), steps)}
     goal = {BARE: Target(ratio=0.8)}
     results = []
-    for case, shared in (("forward pass shared by rows of a state", True), ("one forward pass per row", False)):
+    for case, merged in (("rows of a state merged", True), ("one forward pass per row", False)):
         name = f"leduc, batch {batch:,}, {case}"
-        results += compare("advantage_learner", name, "steps", ours(shared), limit, budget, goal)
+        results += compare("advantage_learner", name, "steps", ours(merged), limit, budget, goal)
     return results
 
 

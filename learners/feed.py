@@ -12,29 +12,19 @@ from torch import Tensor
 from buffers.merged import Merged
 from buffers.rows import Rows, concatenate, length
 from learners.inputs import StateInputs, TableStateInputs
-from learners.networks import Network
 
 _NOTHING = "none of the {} rows to fit to has a positive weight; more traversals must be sampled first"
+_AT_ONCE = 1 << 15  # rows that are merged at once, of as many minibatches as they make
 
 
 @dataclass(frozen=True)
 class RegressionBatch:
-    """A minibatch of advantage or strategy rows; weights have mean 1 over all rows of the buffer.
+    """A minibatch of advantage or strategy rows; weights have mean 1 over all rows of the buffer."""
 
-    Rows of one information state share its forward pass: `row` says which of the m inputs each of the n rows has,
-    None where they correspond one to one.
-    """
-
-    features: Tensor  # f4[m, F]
+    features: Tensor  # f4[n, F]
     legal: Tensor  # f4[n, A]
     target: Tensor  # f4[n, A]
     weight: Tensor  # f4[n]
-    row: Tensor | None = None  # [n]
-
-    def output(self, network: Network) -> Tensor:
-        """[n, A] the network's outputs for the rows."""
-        output = network(self.features)
-        return output if self.row is None else output.index_select(0, self.row)
 
 
 class RegressionFeed(Protocol):
@@ -50,6 +40,10 @@ class UniformFeed:
 
     `shards`: each shard's rows and the number it has seen. A shard is drawn in proportion to what it has seen, a
     row in it uniformly. On the CPU the rows are not copied: they must not change while the feed is in use.
+
+    Where a batch has at least as many rows as the game has information states, the rows of a state are merged: its
+    mean target with the sum of its weights. The gradient is the batch's own, for one forward pass over the states;
+    the loss lacks the scatter of a state's targets around their mean.
     Raises ValueError where no row has a weight.
     """
 
@@ -63,9 +57,9 @@ class UniformFeed:
     ) -> None:
         self._inputs = inputs
         self._batch = batch
-        # One forward pass over all states costs less than one over the batch's rows: same loss, same gradient.
-        small = isinstance(inputs, TableStateInputs) and len(inputs.features) <= batch
-        self._shared = inputs if small and isinstance(inputs, TableStateInputs) else None
+        self._table = inputs if isinstance(inputs, TableStateInputs) and len(inputs.features) <= batch else None
+        self._merged: list[RegressionBatch] = []
+        self._generator: torch.Generator | None = None  # that drew them
         rows = shards[0][0] if len(shards) == 1 else concatenate([rows for rows, _ in shards])
         self._keys = resident(rows["key"], device)
         self._target = resident(rows["target"], device)
@@ -83,24 +77,43 @@ class UniformFeed:
         self._first = torch.from_numpy(np.cumsum(sizes) - sizes).to(device)
 
     def draw(self, generator: torch.Generator) -> RegressionBatch:
-        """`batch` rows."""
-        index = self._index(generator)
-        keys = self._keys.index_select(0, index)
-        target = self._target.index_select(0, index) * self._target_scale
-        weight = self._weight.index_select(0, index) * self._weight_scale
-        table = self._shared
-        if table is not None:
-            row = table.rows(keys)
-            return RegressionBatch(table.features, table.legal.index_select(0, row), target, weight, row)
+        """`batch` rows, or the states that they belong to."""
+        if self._table is not None:
+            if not self._merged or generator is not self._generator:
+                self._merged, self._generator = self._merge(self._table, generator), generator
+            return self._merged.pop()
+        keys, target, weight = self._rows(self._batch, generator)
         features, legal = self._inputs.read(keys)
         return RegressionBatch(features, legal, target, weight)
 
-    def _index(self, generator: torch.Generator) -> Tensor:
+    def _rows(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+        """Keys, targets and weights of `count` rows."""
+        index = self._index(count, generator)
+        target = self._target.index_select(0, index) * self._target_scale
+        weight = self._weight.index_select(0, index) * self._weight_scale
+        return self._keys.index_select(0, index), target, weight
+
+    def _merge(self, table: TableStateInputs, generator: torch.Generator) -> list[RegressionBatch]:
+        """Several minibatches at once, merged by state: one count over (minibatch, state) cells for all of them."""
+        states, batches = len(table.features), max(1, _AT_ONCE // self._batch)
+        keys, target, weight = self._rows(batches * self._batch, generator)
+        cell = table.rows(keys).long()
+        cell += torch.arange(batches, device=cell.device).repeat_interleave(self._batch) * states
+        weights = torch.bincount(cell, weight, batches * states)
+        sums = [torch.bincount(cell, weight * column, batches * states) for column in target.unbind(1)]
+        means = torch.stack(sums, dim=1) / weights.clamp(min=1e-30)[:, None]
+        # The loss divides by the number of states; these weights make that the number of rows.
+        weights *= states / self._batch
+        pairs = zip(torch.split(means.float(), states), torch.split(weights.float(), states), strict=True)
+        drawn = [RegressionBatch(table.features, table.legal, each, own) for each, own in pairs]
+        return drawn[::-1]  # to be taken from the end
+
+    def _index(self, count: int, generator: torch.Generator) -> Tensor:
         device = self._keys.device
         if self._shares is None:
-            return torch.randint(len(self._keys), (self._batch,), generator=generator, device=device)
-        shard = torch.multinomial(self._shares, self._batch, replacement=True, generator=generator)
-        place = torch.rand(self._batch, generator=generator, device=device, dtype=torch.float64)
+            return torch.randint(len(self._keys), (count,), generator=generator, device=device)
+        shard = torch.multinomial(self._shares, count, replacement=True, generator=generator)
+        place = torch.rand(count, generator=generator, device=device, dtype=torch.float64)
         return self._first[shard] + (place * self._sizes[shard]).long()
 
 

@@ -84,7 +84,7 @@ class Network(nn.Module):
                 if self.spec.layer_norm:
                     shape = (self.spec.hidden[number],)
                     x = nn.functional.layer_norm(x, shape, self._own(f"gain_{number}"), self._own(f"shift_{number}"))
-                x = torch.relu(x)
+                x = torch.relu_(x)
         return x
 
     def __call__(self, features: Tensor) -> Tensor:

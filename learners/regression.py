@@ -43,7 +43,7 @@ class RegressionLearner:
 
         def loss(network: Network) -> Tensor:
             batch = feed.draw(generator)
-            return self._loss(batch.output(network), batch.target, batch.legal, batch.weight)
+            return self._loss(network(batch.features), batch.target, batch.legal, batch.weight)
 
         metrics = fit(self._network, self._optimiser, loss, steps)
         return self._network.export(), metrics

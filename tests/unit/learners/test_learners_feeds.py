@@ -64,41 +64,63 @@ class Unshared:
 def loss_and_gradient(batch, loss):
     network = Network(NetworkSpec(FEATURES, ACTIONS, (16, 16)), CPU)
     network.reset(torch.Generator().manual_seed(6))
-    value = loss(batch.output(network), batch.target, batch.legal, batch.weight)
+    value = loss(network(batch.features), batch.target, batch.legal, batch.weight)
     value.backward()
     return value.item(), network.flat.grad
 
 
-def check_same(batch, other, loss, rtol=1e-5):
-    """Gradients relative to their largest entry: single precision, summed in another order."""
-    value, gradient = loss_and_gradient(batch, loss)
-    other_value, other_gradient = loss_and_gradient(other, loss)
-    assert value == pytest.approx(other_value, rel=rtol)
+def check_same_gradient(batch, other, loss, rtol=1e-5):
+    """Relative to the largest entry: single precision, summed in another order."""
+    _, gradient = loss_and_gradient(batch, loss)
+    _, other_gradient = loss_and_gradient(other, loss)
     np.testing.assert_allclose(gradient, other_gradient, rtol=0, atol=rtol * other_gradient.abs().max())
 
 
+def draws(rows, inputs, count):
+    feed, generator = UniformFeed([(rows, 50)], inputs, 64, 2.0, CPU), torch.Generator().manual_seed(1)
+    return [feed.draw(generator) for _ in range(count)]
+
+
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda f: f.__name__)
-def test_shared_forward_pass_is_the_plain_one(loss, inputs, rows):
-    shared, plain = (UniformFeed([(rows, 50)], each, 64, 2.0, CPU) for each in (inputs, Unshared(inputs)))
-    first, second = (feed.draw(torch.Generator().manual_seed(1)) for feed in (shared, plain))
-    assert first.features.shape == (STATES, FEATURES)
-    assert second.features.shape == (64, FEATURES)
-    for name in ("legal", "target", "weight"):
-        assert torch.equal(getattr(first, name), getattr(second, name))
-    check_same(first, second, loss)
+def test_merged_minibatches_have_the_gradients_of_their_rows(loss, inputs, rows):
+    merged, plain = (draws(rows, each, 20) for each in (inputs, Unshared(inputs)))
+    for first, second in zip(merged, plain, strict=True):
+        assert first.features.shape == (STATES, FEATURES)
+        assert second.features.shape == (64, FEATURES)
+        check_same_gradient(first, second, loss)
 
 
-def test_rows_that_meet_other_states_are_rejected(inputs, rows):
-    """Named mutant: the shared pass gives each row its neighbour's output."""
-    batch = UniformFeed([(rows, 50)], inputs, 64, 2.0, CPU).draw(torch.Generator().manual_seed(1))
-    wrong = RegressionBatch(batch.features, batch.legal, batch.target, batch.weight, batch.row.roll(1))
+def test_the_merged_loss_lacks_the_scatter_alone(inputs, rows):
+    """Squared error splits into that of the means and the scatter around them, which no output changes."""
+    (first,), (second,) = draws(rows, inputs, 1), draws(rows, Unshared(inputs), 1)
+    gaps = []
+    for seed in (1, 2):
+        network = Network(NetworkSpec(FEATURES, ACTIONS, (16, 16)), CPU)
+        network.reset(torch.Generator().manual_seed(seed))
+        merged, plain = (advantage_loss(network(b.features), b.target, b.legal, b.weight) for b in (first, second))
+        gaps.append((plain - merged).item())
+    assert gaps[0] > 1e-3
+    assert gaps[0] == pytest.approx(gaps[1], rel=1e-4)
+
+
+@pytest.mark.parametrize("mutant", ["neighbour's mean", "weights left out", "sum for mean"])
+def test_faulty_merges_are_rejected(mutant, inputs, rows):
+    (first,), (second,) = draws(rows, inputs, 1), draws(rows, Unshared(inputs), 1)
+    target, weight = first.target, first.weight
+    if mutant == "neighbour's mean":
+        target = target.roll(1, 0)
+    elif mutant == "weights left out":
+        weight = torch.ones_like(weight)
+    else:
+        target = target * weight[:, None]
+    wrong = RegressionBatch(first.features, first.legal, target, weight)
     with pytest.raises(AssertionError):
-        check_same(wrong, batch, advantage_loss)
+        check_same_gradient(wrong, second, advantage_loss)
 
 
-def test_batches_smaller_than_the_table_are_not_shared(inputs, rows):
+def test_batches_smaller_than_the_table_are_not_merged(inputs, rows):
     feed = UniformFeed([(rows, 50)], inputs, STATES - 1, 1.0, CPU)
-    assert feed.draw(torch.Generator().manual_seed(1)).row is None
+    assert len(feed.draw(torch.Generator().manual_seed(1)).features) == STATES - 1
 
 
 def numbered(rows):
@@ -117,7 +139,7 @@ def p_value(feed, expected):
 
 
 def test_one_shard_is_drawn_uniformly(inputs, rows):
-    feed = UniformFeed([(numbered(rows), 5000)], inputs, DRAWS, 1.0, CPU)
+    feed = UniformFeed([(numbered(rows), 5000)], Unshared(inputs), DRAWS, 1.0, CPU)
     assert p_value(feed, np.full(50, 1 / 50)) > FALSE_ALARM
 
 
@@ -127,7 +149,7 @@ SIZES, SEEN = [20, 20, 0, 10], [20, 200, 0, 50]
 def sharded_feed(inputs, rows, seen):
     rows, ends = numbered(rows), np.cumsum(SIZES)
     parts = [take(rows, slice(e - s, e)) for e, s in zip(ends, SIZES, strict=True)]
-    return UniformFeed(list(zip(parts, seen, strict=True)), inputs, DRAWS, 1.0, CPU)
+    return UniformFeed(list(zip(parts, seen, strict=True)), Unshared(inputs), DRAWS, 1.0, CPU)
 
 
 def shares():
@@ -147,17 +169,22 @@ def test_first_rows_of_a_shard_preferred_is_rejected(inputs, rows):
     """Named mutant: the place in the shard is drawn as u^1.1 instead of u."""
 
     class Preferring(UniformFeed):
-        def _index(self, generator):
-            place = torch.rand(self._batch, generator=generator, dtype=torch.float64) ** 1.1
+        def _index(self, count, generator):
+            place = torch.rand(count, generator=generator, dtype=torch.float64) ** 1.1
             return (place * self._sizes[0]).long()
 
-    assert p_value(Preferring([(numbered(rows), 50)], inputs, DRAWS, 1.0, CPU), np.full(50, 1 / 50)) < FALSE_ALARM
+    feed = Preferring([(numbered(rows), 50)], Unshared(inputs), DRAWS, 1.0, CPU)
+    assert p_value(feed, np.full(50, 1 / 50)) < FALSE_ALARM
 
 
 @pytest.mark.parametrize("seen", [[50], SEEN])
 def test_weights_have_mean_one_over_all_rows_ever(inputs, rows, seen):
     """Of n = 200,000 draws of weights of 1 to 29, deviation 0.56 of the mean: 5 standard errors are 0.0063."""
-    feed = UniformFeed([(rows, 50)], inputs, DRAWS, 1.0, CPU) if len(seen) == 1 else sharded_feed(inputs, rows, seen)
+    feed = (
+        UniformFeed([(rows, 50)], Unshared(inputs), DRAWS, 1.0, CPU)
+        if len(seen) == 1
+        else sharded_feed(inputs, rows, seen)
+    )
     weight = feed.draw(torch.Generator().manual_seed(3)).weight.double()
     assert abs(weight.mean().item() - 1) < 5 * weight.std().item() / DRAWS**0.5
 
@@ -166,7 +193,7 @@ def check_factor_on_weights(make, rows):
     """A constant factor on t changes neither loss nor gradient, hence not the step."""
     factor = take(rows, slice(None)) | {"weight": rows["weight"] * np.float32(1000.0)}
     first, second = (make(each).draw(torch.Generator().manual_seed(1)) for each in (rows, factor))
-    check_same(first, second, advantage_loss)
+    check_same_gradient(first, second, advantage_loss)
 
 
 def merged(rows):
