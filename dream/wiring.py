@@ -154,12 +154,14 @@ def _sampler(config: RunConfig, method: Method, game: Game) -> Sampler:
 def _learner(players: Players, player: int, settings: AdvantageConfig | AverageConfig) -> RegressionLearner:
     loss: RegressionLoss
     spec: NetworkSpec
+    decay = False
     if isinstance(settings, AdvantageConfig):
         spec, loss = players.advantage_spec(player), advantage_loss
     else:
+        decay = settings.decay == "linear"
         spec = players.average_spec(player)
         loss = average_mse_loss if settings.loss == "mse" else average_cross_entropy_loss
-    optimiser = OptimiserSettings(settings.learning_rate, settings.clip)
+    optimiser = OptimiserSettings(settings.learning_rate, settings.clip, decay)
     return RegressionLearner(spec, loss, optimiser, players.device)
 
 

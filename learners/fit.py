@@ -37,8 +37,11 @@ class Optimiser:
         self._second = torch.zeros_like(self._weights)
         self._step = torch.zeros((), device=self._weights.device)
 
-    def step(self) -> Tensor:
-        """Apply the accumulated gradient and clear it; returns its norm before clipping, on the device."""
+    def step(self, share: float = 1.0) -> Tensor:
+        """Apply the accumulated gradient and clear it; returns its norm before clipping, on the device.
+
+        `share` of the learning rate is taken.
+        """
         gradient = self._weights.grad
         assert gradient is not None
         norm: Tensor = torch.linalg.vector_norm(gradient)
@@ -54,7 +57,7 @@ class Optimiser:
             amsgrad=False,
             beta1=0.9,
             beta2=0.999,
-            lr=self._learning_rate,
+            lr=self._learning_rate * share,
             weight_decay=0.0,
             eps=1e-8,
             maximize=False,
@@ -94,8 +97,11 @@ def restore_network(network: Network, optimiser: Optimiser, snapshot: Snapshot) 
     optimiser.restore({k.removeprefix("optimiser."): v for k, v in snapshot.items() if k.startswith("optimiser.")})
 
 
-def fit(network: Network, optimiser: Optimiser, loss: Loss, steps: int) -> FitMetrics:
-    """`steps` optimiser steps on `loss`. Raises FloatingPointError if it ends in a loss that is not finite."""
+def fit(network: Network, optimiser: Optimiser, loss: Loss, steps: int, decay: bool = False) -> FitMetrics:
+    """`steps` optimiser steps on `loss`; with `decay` the learning rate falls linearly to 0.
+
+    Raises FloatingPointError if it ends in a loss that is not finite.
+    """
     losses = torch.zeros((), device=network.flat.device)
     norms = torch.zeros((), device=network.flat.device)
     tail = max(1, steps // 10)
@@ -103,7 +109,7 @@ def fit(network: Network, optimiser: Optimiser, loss: Loss, steps: int) -> FitMe
         value = loss(network)
         value.backward()  # type: ignore[no-untyped-call]
         with torch.no_grad():
-            norms += optimiser.step()
+            norms += optimiser.step(1.0 - step / steps if decay else 1.0)
         if step >= steps - tail:
             losses += value.detach()
     result = FitMetrics(float(losses) / tail, float(norms) / steps, steps)

@@ -16,10 +16,11 @@ RegressionLoss = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # output, t
 
 @dataclass(frozen=True)
 class OptimiserSettings:
-    """Adam's step size and the largest gradient norm."""
+    """Adam's step size, the largest gradient norm, and whether the step size falls to 0 within a fit."""
 
     learning_rate: float
     clip: float
+    decay: bool = False
 
 
 class RegressionLearner:
@@ -31,6 +32,7 @@ class RegressionLearner:
         self._network = Network(spec, device)
         self._optimiser = Optimiser(self._network, settings.learning_rate, settings.clip)
         self._loss = loss
+        self._decay = settings.decay
         self._device = device
 
     def fit(self, feed: RegressionFeed, steps: int, seed: int, fresh: bool) -> tuple[Parameters, FitMetrics]:
@@ -45,7 +47,7 @@ class RegressionLearner:
             batch = feed.draw(generator)
             return self._loss(network(batch.features), batch.target, batch.legal, batch.weight)
 
-        metrics = fit(self._network, self._optimiser, loss, steps)
+        metrics = fit(self._network, self._optimiser, loss, steps, self._decay)
         return self._network.export(), metrics
 
     def snapshot(self) -> Snapshot:

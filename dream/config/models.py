@@ -156,6 +156,9 @@ class AverageConfig(_Section):
     steps: int = _field(4000, "optimiser steps per fit", "steps", ge=1, le=_STEPS_MAX)
     batch: int = _field(2048, "rows per optimiser step (reservoir)", "rows", ge=1, le=100_000_000)
     learning_rate: float = _field(1e-3, "Adam's step size", gt=0, le=1)
+    decay: Literal["none", "linear"] = _field(
+        "linear", "course of the step size within a fit; linear falls to 0, so that the fit does not end in a jump"
+    )
     clip: float = _field(1.0, "largest gradient norm", gt=0, le=1e9)
     loss: Literal["mse", "cross-entropy"] = _field("cross-entropy", "distance to the strategies that were played")
 

@@ -195,3 +195,18 @@ def test_same_seed_same_bits_whatever_the_global_state(untouched_global_rng):
     assert torch.equal(first[0], second[0])
     assert first[1] == second[1]
     assert not torch.equal(first[0], other[0])
+
+
+def test_decay_takes_ever_smaller_steps_down_to_zero():
+    """A constant gradient moves Adam by the learning rate each step: the moves show the schedule."""
+    network = Network(NetworkSpec(1, 1, (1,)), CPU)
+    optimiser = Optimiser(network, 0.1, 1e9)
+    places = []
+
+    def slope(current):
+        places.append(current.flat.clone())
+        return sum(parameter.sum() for parameter in current.parameters())
+
+    fit(network, optimiser, slope, 10, decay=True)
+    moves = (torch.stack(places[:-1]) - torch.stack(places[1:])).mean(dim=1)
+    np.testing.assert_allclose(moves, 0.1 * (1 - np.arange(9) / 10), rtol=1e-4)
