@@ -24,9 +24,7 @@ ALIGNMENT = 64
 _PREFIX = struct.Struct("<8sHHIQ")
 _CHECKSUM_BYTES = 16
 _BIG_INTEGER = 1  # msgpack extension type: integers over 64 bits, such as the state of a random generator
-_DTYPES = frozenset(
-    ["|b1", "|i1", "|u1", *(f"<{k}{s}" for k in "iu" for s in (2, 4, 8)), "<f2", "<f4", "<f8"]
-)
+_DTYPES = frozenset(["|b1", "|i1", "|u1", *(f"<{k}{s}" for k in "iu" for s in (2, 4, 8)), "<f2", "<f4", "<f8"])
 
 
 class FrameError(ValueError):
@@ -126,9 +124,7 @@ def _aligned(position: int) -> int:
 def _little_endian(array: NDArray[Any], name: str) -> NDArray[Any]:
     dtype = array.dtype.newbyteorder("<")
     if dtype.str not in _DTYPES:
-        raise TypeError(
-            f"{name!r} has dtype {array.dtype}; a frame holds bool, integers and floats to 64 bits"
-        )
+        raise TypeError(f"{name!r} has dtype {array.dtype}; a frame holds bool, integers and floats to 64 bits")
     # ascontiguousarray turns a scalar array into a vector: the shape is put back.
     return np.ascontiguousarray(array.astype(dtype, copy=False)).reshape(array.shape)
 
@@ -157,9 +153,7 @@ def _packable(value: Any, name: str) -> Any:
 def _checked_header_length(view: memoryview, name: str) -> int:
     """Checks everything outside the header, cheapest first."""
     if len(view) >= len(MAGIC) and bytes(view[: len(MAGIC)]) != MAGIC:
-        raise FrameError(
-            f"{name}: not a frame, its first bytes are {bytes(view[: len(MAGIC)])!r}, not {MAGIC!r}"
-        )
+        raise FrameError(f"{name}: not a frame, its first bytes are {bytes(view[: len(MAGIC)])!r}, not {MAGIC!r}")
     if len(view) < _PREFIX.size + _CHECKSUM_BYTES:
         raise FrameError(f"{name}: truncated, {len(view)} bytes are too few for a frame")
     _, version, zero, header_bytes, total = _PREFIX.unpack(view[: _PREFIX.size])

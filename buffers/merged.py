@@ -22,9 +22,7 @@ class Merged:
 
     def __init__(self, num_keys: int, num_actions: int, offset: int = 0) -> None:
         if num_keys < 1 or num_actions < 1:
-            raise ValueError(
-                f"num_keys is {num_keys} and num_actions is {num_actions}; both must be 1 or more"
-            )
+            raise ValueError(f"num_keys is {num_keys} and num_actions is {num_actions}; both must be 1 or more")
         self.capacity = num_keys
         self.num_actions = num_actions
         self.offset = offset

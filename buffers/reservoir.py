@@ -28,9 +28,7 @@ class Reservoir:
     def __init__(self, schema: RowSchema, capacity: int, slack: int | None = None) -> None:
         check_capacity(capacity)
         if not any(c.name == "priority" and c.dtype == np.uint32 and not c.shape for c in schema.columns):
-            raise ValueError(
-                f"a reservoir needs a scalar u4 column 'priority'; the schema has {schema.columns}"
-            )
+            raise ValueError(f"a reservoir needs a scalar u4 column 'priority'; the schema has {schema.columns}")
         self.schema = schema
         self.capacity = capacity
         self._slots = Slots(schema, capacity + _slack(capacity, slack))

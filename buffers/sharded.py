@@ -35,9 +35,7 @@ class Sharded:
             raise ValueError("cannot sample from empty shards: add rows first")
         shard_of = rng.choice(len(seen), size=n, p=seen / seen.sum())
         counts = np.bincount(shard_of, minlength=len(seen))
-        drawn = [
-            shard.sample(int(k), rng) for shard, k in zip(self.shards, counts, strict=True) if shard.seen
-        ]
+        drawn = [shard.sample(int(k), rng) for shard, k in zip(self.shards, counts, strict=True) if shard.seen]
         # `drawn` is ordered by shard: put every row where its shard was drawn.
         place = np.empty(n, np.int64)
         place[np.argsort(shard_of, kind="stable")] = np.arange(n)
@@ -86,7 +84,5 @@ class Sharded:
 def split_capacity(capacity: int, shards: int) -> list[int]:
     """The capacity of each shard: equal to within one row, summing to `capacity`; ValueError below 1."""
     if not 1 <= shards <= capacity:
-        raise ValueError(
-            f"{shards} shards cannot share a capacity of {capacity}; allowed are 1 to {capacity}"
-        )
+        raise ValueError(f"{shards} shards cannot share a capacity of {capacity}; allowed are 1 to {capacity}")
     return [capacity // shards + (i < capacity % shards) for i in range(shards)]

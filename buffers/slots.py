@@ -70,9 +70,7 @@ def check_capacity(capacity: int) -> None:
 def check_same_capacity(snapshot: Snapshot, capacity: int) -> None:
     """Raises ValueError when a snapshot comes from a buffer of another capacity."""
     if snapshot["capacity"] != capacity:
-        raise ValueError(
-            f"the snapshot's buffer has capacity {snapshot['capacity']}; this one has {capacity}"
-        )
+        raise ValueError(f"the snapshot's buffer has capacity {snapshot['capacity']}; this one has {capacity}")
 
 
 def draw(size: int, n: int, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -79,9 +79,7 @@ EVEN = [(1, [240]), *((s, c) for s in (1, 2, 4) for c in ([3] * 80, [60] * 4, [7
 UNEVEN = [[200, 10, 30], [5, 100, 5, 100, 30], [3] * 80]
 
 
-@pytest.mark.parametrize(
-    ("shards", "sizes"), EVEN, ids=lambda v: f"{len(v)}chunks" if type(v) is list else None
-)
+@pytest.mark.parametrize(("shards", "sizes"), EVEN, ids=lambda v: f"{len(v)}chunks" if type(v) is list else None)
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_every_row_is_kept_equally_often(shards, sizes, shuffle):
     assert kept_p_value(shards, sizes, shuffle=shuffle) > FALSE_ALARM

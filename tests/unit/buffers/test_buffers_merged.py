@@ -29,9 +29,7 @@ def test_gradient_over_merged_rows_is_that_over_the_rows(rng):
     merged.add({name: column[200:] for name, column in rows.items()})
     prediction = rng.normal(size=(12, 3))
     targets, weights = merged.means()
-    expected = gradient(
-        prediction, rows["key"] - 100, rows["target"].astype(float), rows["weight"].astype(float)
-    )
+    expected = gradient(prediction, rows["key"] - 100, rows["target"].astype(float), rows["weight"].astype(float))
     np.testing.assert_allclose(gradient(prediction, np.arange(12), targets, weights), expected, rtol=1e-10)
     assert (merged.size, merged.seen, merged.capacity) == (10, 500, 12)
     assert not targets[10:].any()
@@ -82,9 +80,7 @@ def test_unique_transitions(rng, key, span):
     rows["reward"][:] = rng.normal(size=300)
     unique = unique_transitions(rows)
     columns = unique.history, unique.action, unique.next_history, unique.terminal, unique.reward, unique.count
-    found = {
-        (h.tobytes(), int(a), f.tobytes(), bool(t)): (r, c) for h, a, f, t, r, c in zip(*columns, strict=True)
-    }
+    found = {(h.tobytes(), int(a), f.tobytes(), bool(t)): (r, c) for h, a, f, t, r, c in zip(*columns, strict=True)}
     assert len(found) == len(unique.count) < 300
     assert found == plain_merge(rows)
     assert unique.action.dtype == np.int16

@@ -81,9 +81,7 @@ def test_goes_on_from_a_snapshot_as_if_never_stopped(rng, kind):
         undisturbed.add(piece)
         stopped.add(piece)
         if i % 2 == 0:  # unsettled slack included
-            snapshot = {
-                k: v.copy() if isinstance(v, np.ndarray) else v for k, v in stopped.snapshot().items()
-            }
+            snapshot = {k: v.copy() if isinstance(v, np.ndarray) else v for k, v in stopped.snapshot().items()}
             stopped = kind()
             stopped.restore(snapshot)
     assert (stopped.seen, stopped.version) == (undisturbed.seen, undisturbed.version)

@@ -20,9 +20,7 @@ def make_rows(n, rng):
     return rows
 
 
-@pytest.mark.parametrize(
-    "buffer", [lambda: Reservoir(SCHEMA, 10), lambda: Circular(SCHEMA, 10), lambda: Merged(50, 2)]
-)
+@pytest.mark.parametrize("buffer", [lambda: Reservoir(SCHEMA, 10), lambda: Circular(SCHEMA, 10), lambda: Merged(50, 2)])
 def test_a_chunk_counts_once(rng, buffer):
     shard = Shard(buffer())
     rows = make_rows(7, rng)
