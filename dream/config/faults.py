@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from dream.config.models import RunConfig
-from dream.config.names import section_of, unknown, unknown_key
+from dream.config.names import keys, section_of, unknown, unknown_key
 from dream.config.wording import kind_of, limits_of
 
 __all__ = ["explained"]
@@ -32,7 +32,9 @@ def _explain(error: Any) -> str:
     parts = [str(part) for part in error["loc"]]
     key, kind, value = ".".join(parts), error["type"], error["input"]
     if kind == "extra_forbidden":
-        return unknown_key(key)
+        return _dotted(key) if key in keys() else unknown_key(key)
+    if kind == "invalid_key":
+        return _not_text(value, ".".join(parts[:-1]))
     if kind == "missing":
         return f"{key} is missing: {_field_at(parts).description}."
     if kind == "value_error" and not parts:
@@ -48,6 +50,22 @@ def _explain(error: Any) -> str:
     if kind in ("greater_than", "greater_than_equal", "less_than", "less_than_equal"):
         return f"{key}={value!r} is out of range: it must be {limits}."
     return f"{key}={value!r} is not valid: it must be {kind_of(info.annotation)}{', ' + limits if limits else ''}."
+
+
+def _dotted(key: str) -> str:
+    """A valid key with its dots, where sections are nested: only `KEY=VALUE` texts take dots."""
+    *sections, leaf = key.split(".")
+    nested = f"{{{leaf}: ...}}"
+    for section in reversed(sections[1:]):
+        nested = f"{{{section}: {nested}}}"
+    return f"{key!r} is written nested here: {sections[0]}: {nested}; KEY=VALUE arguments alone take dots."
+
+
+def _not_text(name: Any, section: str) -> str:
+    """A name that YAML (or the program) reads as a number, a truth value (on, off, yes, no) or nothing (~)."""
+    where = f" in {section}" if section else ""
+    siblings = [key for key in keys() if key.startswith(f"{section}.")] if section else list(RunConfig.model_fields)
+    return f"the key {name!r}{where} is {type(name).__name__}, not text. Allowed here: {', '.join(siblings)}."
 
 
 def _field_at(parts: Sequence[str]) -> FieldInfo:

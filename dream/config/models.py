@@ -25,8 +25,9 @@ __all__ = [
 
 Algorithm = Literal["dream", "dream-avg", "sd-cfr", "os-sd-cfr", "deep-cfr"]
 
-# Algorithms with a learned baseline (dream.methods says so too; a test keeps the two in step).
+# Algorithms with a learned baseline, and with an average network (dream.methods says so too; a test keeps the two in step).
 _WITH_BASELINE = frozenset({"dream", "dream-avg"})
+_WITH_AVERAGE = frozenset({"deep-cfr", "dream-avg"})
 _ROWS_MAX = 1_000_000_000
 _STEPS_MAX = 10_000_000
 
@@ -237,6 +238,17 @@ def _conflicts(config: RunConfig) -> Iterator[str]:
         yield _too_small("baseline", config.baseline.capacity, config.baseline.batch, "transitions")
     if config.average.buffer == "reservoir" and config.average.capacity < config.average.batch:
         yield _too_small("average", config.average.capacity, config.average.batch, "rows")
+    for key, capacity in _sharded(config):
+        if capacity < config.runtime.shards:
+            yield f"runtime.shards={config.runtime.shards} is more than {key}={capacity} rows: a shard needs a row."
+
+
+def _sharded(config: RunConfig) -> Iterator[tuple[str, int]]:
+    """The reservoirs in use, which `runtime.shards` divides: (key, rows)."""
+    if config.advantage.buffer == "reservoir" and config.advantage.learner == "network":
+        yield "advantage.capacity", config.advantage.capacity
+    if config.algorithm in _WITH_AVERAGE and config.average.buffer == "reservoir":
+        yield "average.capacity", config.average.capacity
 
 
 def _too_small(section: str, capacity: int, batch: int, unit: str) -> str:
@@ -256,8 +268,10 @@ def _tree_settings(config: RunConfig) -> Iterator[str]:
             yield "baseline.learner=table"
         if config.baseline.merge:
             yield "baseline.merge=true"
-    if config.algorithm in ("deep-cfr", "dream-avg") and config.average.buffer == "merged":
+    if config.algorithm in _WITH_AVERAGE and config.average.buffer == "merged":
         yield "average.buffer=merged"
+    if config.evaluation.by == "exploitability":
+        yield "evaluation.by=exploitability"
 
 
 def tree_settings(config: RunConfig) -> list[str]:

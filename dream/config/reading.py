@@ -47,6 +47,8 @@ def _read_yaml(text: str, source: str) -> Any:
         return yaml.load(text, _Loader)  # a SafeLoader
     except (yaml.YAMLError, ValueError, TypeError) as error:
         raise ConfigError(f"{source} is not valid YAML: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise ConfigError(f"{source} is nested too deeply: no key lies deeper than two sections.") from None
 
 
 def parse(text: str) -> Any:
@@ -60,6 +62,11 @@ def load(preset_or_path: str | Path, overrides: Sequence[str] = ()) -> RunConfig
     A name with a path separator or ending in .yaml or .yml, or that of an existing file, is a file. Raises
     ConfigError naming every fault.
     """
+    if not isinstance(preset_or_path, str | Path):
+        raise ConfigError(
+            f"a configuration is the name of a preset, the path of a YAML file or a RunConfig, not "
+            f"{type(preset_or_path).__name__}; `dream.RunConfig(game=..., algorithm=..., iterations=...)` makes one."
+        )
     name = str(preset_or_path)
     path = Path(name)
     if name not in preset_names() and (path.suffix in (".yaml", ".yml") or path.is_file() or os.sep in name):
@@ -101,6 +108,10 @@ def _merge(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
 
 
 def _overridden(values: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    if isinstance(overrides, str) or not all(isinstance(each, str) for each in overrides):
+        raise ConfigError(
+            f"overrides must be a list of KEY=VALUE texts, as ['sampling.traversals=500'], not {overrides!r}."
+        )
     result = dict(values)
     faults = []
     for override in overrides:

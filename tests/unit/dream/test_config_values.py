@@ -119,6 +119,17 @@ def test_all_faults_are_named_at_once() -> None:
         ("leduc-dream-paper", ["advantage.capacity=100"], "less than one batch"),
         ("leduc-dream-paper", ["baseline.capacity=100"], "less than one batch"),
         ("leduc-deep-cfr-paper", ["average.capacity=100"], "less than one batch"),
+        ("leduc-sd-cfr-paper", ["evaluation.by=exploitability", "sampling.backend=simulator"], "evaluation.by=expl"),
+        (
+            "leduc-sd-cfr-paper",
+            ["runtime.shards=9", "advantage.capacity=8", "advantage.batch=8"],
+            "runtime.shards=9 is more than advantage.capacity=8 rows",
+        ),
+        (
+            "leduc-deep-cfr-paper",
+            ["runtime.shards=9", "average.capacity=8", "average.batch=8"],
+            "runtime.shards=9 is more than average.capacity=8 rows",
+        ),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(preset: str, overrides: list[str], part: str) -> None:
@@ -128,6 +139,8 @@ def test_settings_that_do_not_go_together_are_refused(preset: str, overrides: li
 def test_settings_of_unused_parts_are_not_refused() -> None:
     load("leduc-sd-cfr-paper", ["sampling.backend=simulator", "baseline.merge=true", "average.buffer=merged"])
     load("leduc-sd-cfr", ["sampling.sampler=exact"])
+    load("leduc-sd-cfr", ["runtime.shards=9", "advantage.capacity=8"])  # merged: no reservoir
+    load("leduc-sd-cfr-paper", ["runtime.shards=9", "average.capacity=8", "average.batch=8"])
 
 
 def test_tree_settings_lists_what_needs_an_enumerated_game() -> None:
@@ -136,6 +149,8 @@ def test_tree_settings_lists_what_needs_an_enumerated_game() -> None:
         "advantage.buffer=merged",
         "baseline.merge=true",
     ]
+    measured = load("leduc-dream-paper", ["evaluation.by=exploitability"])
+    assert configuration.tree_settings(measured) == ["evaluation.by=exploitability"]
 
 
 def test_fits_start_afresh_on_schedule() -> None:
@@ -158,6 +173,22 @@ def test_nested_changes_merge_into_sections() -> None:
     assert (config.sampling.traversals, config.sampling.epsilon, config.seed) == (5, 0.5, 9)
     with pytest.raises(ConfigError, match=r"sampling\.traversal.*sampling\.traversals"):
         configuration.merged(config, {"sampling": {"traversal": 5}})
+    with pytest.raises(ConfigError, match=r"nested here: sampling: \{traversals: \.\.\.\}"):
+        configuration.merged(config, {"sampling.traversals": 5})
+    with pytest.raises(ConfigError, match=r"nested here: advantage: \{network: \{hidden: \.\.\.\}\}"):
+        configuration.merged(config, {"advantage.network.hidden": [5]})
+
+
+@pytest.mark.parametrize("overrides", ["seed=3", [3], "seed"])
+def test_overrides_are_a_list_of_texts(overrides: Any) -> None:
+    with pytest.raises(ConfigError, match="overrides must be a list of KEY=VALUE texts"):
+        load("leduc-dream", overrides)
+
+
+@pytest.mark.parametrize("what", [None, 3, MINIMAL])
+def test_what_is_no_configuration_is_refused(what: Any) -> None:
+    with pytest.raises(ConfigError, match=r"name of a preset, the path of a YAML file or a RunConfig, not \w+;"):
+        load(what)
 
 
 def test_every_key_has_a_description_and_numbers_have_bounds() -> None:
@@ -196,6 +227,11 @@ def test_a_file_is_read_and_faults_name_it(tmp_path: Path) -> None:
         ("seed: 1\nseed: 2\n", "appears twice"),
         ("!!python/object/apply:os.system ['true']\n", "not valid YAML"),
         ("game: kuhn\nalgorithm: dream\niterations: 5\nsampling: 3\n", "sampling must be a section"),
+        ("1: 2\n", "the key 1 is int, not text. Allowed here: game, algorithm"),
+        ("~: 3\n", "the key None is NoneType, not text"),
+        ("sampling: {on: 3}\n", "the key True in sampling is bool, not text. Allowed here: sampling.traversals"),
+        ("advantage: {network: {3: 1}}\n", "the key 3 in advantage.network is int, not text"),
+        (f"game: {'[' * 3000}\n", "nested too deeply"),
     ],
 )
 def test_bad_files_are_refused(tmp_path: Path, text: str, part: str) -> None:
