@@ -25,7 +25,7 @@ __all__ = [
 
 Algorithm = Literal["dream", "dream-avg", "sd-cfr", "os-sd-cfr", "deep-cfr"]
 
-# Algorithms with a learned baseline, and with an average network (dream.methods says so too; a test keeps the two in step).
+# Algorithms with a learned baseline, and with an average network (as in dream.methods; a test keeps them in step).
 _WITH_BASELINE = frozenset({"dream", "dream-avg"})
 _WITH_AVERAGE = frozenset({"deep-cfr", "dream-avg"})
 _ROWS_MAX = 1_000_000_000

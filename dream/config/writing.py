@@ -64,7 +64,7 @@ _PAGE_END = """
 ## Keys that depend on each other
 
 - *Tree only.* `sampling.sampler=exact`, `advantage.learner=table`, `advantage.buffer=merged`, and (where the algorithm
-  uses them) `baseline.learner=table`, `baseline.merge=true`, `average.buffer=merged`, and `evaluation.by=exploitability`
+  uses them) `baseline.learner=table`, `baseline.merge=true`, `average.buffer=merged`, `evaluation.by=exploitability`
   need the enumerated game: at most `sampling.enumerate_limit` histories, and not `sampling.backend=simulator`.
 - `dream` and `dream-avg` need outcome sampling: not `sampling.sampler=external` or `exact`.
 - `sampling.sampler=exact` draws no chance: only `sampling.chance=iid`.
