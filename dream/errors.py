@@ -11,6 +11,10 @@ class DreamError(Exception):
     exit_status: ClassVar[int] = 1
 
 
+class DivergenceError(DreamError):
+    """A network's fit ended in a loss or weights that are not finite."""
+
+
 class UsageError(DreamError, ValueError):
     """The request itself is at fault (a wrong name, value or folder): exit status 2."""
 

@@ -1,5 +1,7 @@
 """Learners bound to their buffers: which feed, which network or table, how many steps, from which seed."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -17,6 +19,7 @@ from buffers.rows import Rows
 from buffers.shard import Shard
 from buffers.sharded import Sharded
 from dream.config import AdvantageConfig, AverageConfig, BaselineConfig
+from dream.errors import DivergenceError
 from dream.runtime.players import TABLE, Players, next_probabilities
 from learners.baseline import BaselineLearner, Transitions
 from learners.feed import MergedFeed, RegressionFeed, UniformFeed
@@ -68,6 +71,21 @@ def _named(name: str, metrics: FitMetrics) -> dict[str, float]:
     return {f"loss/{name}": metrics.loss, f"gradient_norm/{name}": metrics.gradient_norm}
 
 
+@contextmanager
+def _divergence(
+    name: str, iteration: int, settings: AdvantageConfig | AverageConfig | BaselineConfig, player: int | None = None
+) -> Iterator[None]:
+    """Names whose fit it was that diverged, and the remedy, in a DivergenceError."""
+    try:
+        yield
+    except FloatingPointError as error:
+        whose = f"{name} network" if player is None else f"{name} network of player {player}"
+        raise DivergenceError(
+            f"iteration {iteration}, {whose}: {error}; lower {name}.learning_rate={settings.learning_rate:g} "
+            f"or {name}.clip={settings.clip:g}."
+        ) from error
+
+
 @dataclass
 class _RegressionFit:
     """Feeds a regression learner from the player's rows."""
@@ -92,7 +110,8 @@ class _RegressionFit:
 
     def _run(self, iteration: int, store: Store, steps: int, fresh: bool) -> tuple[Parameters, FitMetrics]:
         seed = lanes.derive(self.seed, self.purpose, iteration, self.player) >> 1
-        return self.learner.fit(self._feed(store), steps, seed, fresh)
+        with _divergence(self.name, iteration, self.settings, self.player):
+            return self.learner.fit(self._feed(store), steps, seed, fresh)
 
 
 class AdvantageFit(_RegressionFit):
@@ -177,11 +196,12 @@ class BaselineFit:
             sweeps = self._players.game.description.horizon + 1
             self._table = exact_baseline(self._table, transitions, sweeps)
             return {}
-        if settings.merge:
-            parameters, metrics = self._learner.fit_merged(transitions, settings.steps)
-        else:
-            seed = lanes.derive(self._seed, _BASELINE, iteration) >> 1
-            parameters, metrics = self._learner.fit(transitions, settings.steps, settings.batch, seed)
+        with _divergence("baseline", iteration, settings):
+            if settings.merge:
+                parameters, metrics = self._learner.fit_merged(transitions, settings.steps)
+            else:
+                seed = lanes.derive(self._seed, _BASELINE, iteration) >> 1
+                parameters, metrics = self._learner.fit(transitions, settings.steps, settings.batch, seed)
         self._publish(parameters)
         return _named("baseline", metrics)
 

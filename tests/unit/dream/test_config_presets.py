@@ -75,3 +75,5 @@ def test_methods_agree_with_the_configuration() -> None:
         except configuration.ConfigError:
             refused = True
         assert refused == method.baseline, name
+        merged = configuration.load("leduc-sd-cfr-paper", [f"algorithm={name}", "average.buffer=merged"])
+        assert bool(configuration.tree_settings(merged)) == (method.average == "network"), name
