@@ -63,11 +63,12 @@ def probe(game: pyspiel.Game, description: GameDescription, episodes: int = EPIS
     """Play up to `episodes` episodes of the turn-based `game`, fewer once enough was seen.
 
     Raises `GameError` naming the fault: payoffs that are not zero-sum, rewards before the end, a chance law
-    that does not sum to 1, one tensor for two information states, imperfect recall, infinite tensors.
+    that does not sum to 1, one tensor for two information states, imperfect recall, infinite tensors, legal
+    actions that are none, and whatever the game itself raises.
     """
-    play = _Probe(game, description)
     enough = min(DECISIONS, NUMBERS // (description.state_features[0] + description.num_actions))
     try:
+        play = _Probe(game, description)
         for number, choose in enumerate(itertools.islice(_choosers(), episodes)):
             if play.decisions >= enough and number >= 2 * len(_POLICIES) ** 2:
                 break
@@ -117,6 +118,7 @@ class _Probe:
         self._episodes = 0
         self._game = game
         self._name = description.name
+        self._num_actions = description.num_actions
         self._rewards = game.get_type().reward_model == pyspiel.GameType.RewardModel.REWARDS
         self._tolerance = 1e-6 * description.payoff_scale
         self._payoffs: list[float] = []
@@ -126,7 +128,18 @@ class _Probe:
         self._observer = observer_of(game)
 
     def episode(self, choose: _Chooser) -> None:
-        state = self._game.new_initial_state()
+        state = None
+        try:
+            state = self._game.new_initial_state()
+            self._play(state, choose)
+        except (GameError, MemoryError):
+            raise
+        except Exception as error:  # the game's code is the user's and may raise anything
+            after = f"after {state.history()}" if state is not None else "at its start"
+            what = " ".join(str(error).split())
+            raise GameError(f"{self._name} failed {after}: {type(error).__name__}: {what}") from error
+
+    def _play(self, state: pyspiel.State, choose: _Chooser) -> None:
         past: list[_Past] = [None, None]
         for _ in range(_MOST_MOVES):
             if state.is_terminal():
@@ -137,8 +150,7 @@ class _Probe:
             if state.is_chance_node():
                 state.apply_action(choose.outcome(self._law(state)))
                 continue
-            player = state.current_player()
-            actions = state.legal_actions()
+            player, actions = self._decision(state)
             action = choose.action(player, actions)
             tensor = self._observe(state, player)
             name = state.information_state_string(player)
@@ -160,6 +172,19 @@ class _Probe:
             min_payoff=min(self._payoffs),
             max_payoff=max(self._payoffs),
         )
+
+    def _decision(self, state: pyspiel.State) -> tuple[int, list[int]]:
+        """Whose turn it is, and the legal actions."""
+        player = state.current_player()
+        if player not in (0, 1):
+            raise GameError(f"{self._name} gives the turn to player {player} after {state.history()}.")
+        actions = state.legal_actions()
+        if not actions or not all(0 <= action < self._num_actions for action in actions):
+            raise GameError(
+                f"{self._name} has legal actions {actions} after {state.history()}: a decision needs at least one, "
+                f"from 0 to {self._num_actions - 1}."
+            )
+        return player, actions
 
     def _observe(self, state: pyspiel.State, player: int) -> bytes:
         """Both players' tensors into the statistics; returns the acting player's as bytes."""

@@ -143,7 +143,9 @@ def _openspiel_game(game_string: str) -> pyspiel.Game:
             _refuse_bad_poker(game_string, part)
     try:
         return pyspiel.load_game(game_string)
-    except (RuntimeError, ValueError, TypeError, KeyError, AttributeError, AssertionError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # a game written in Python may raise anything
         raise GameError(f"OpenSpiel cannot load {game_string!r}: {_first_line(error)}") from error
 
 
@@ -167,10 +169,10 @@ def _refuse_unknown(short_name: str) -> None:
     if short_name in known:
         return
     candidates = [*ALIASES, *known]
-    nearest = difflib.get_close_matches(short_name, candidates, n=1, cutoff=0.0)
+    nearest = difflib.get_close_matches(short_name, candidates, n=1, cutoff=0.5)
+    hint = f" the nearest is {nearest[0]!r};" if nearest else ""
     raise GameError(
-        f"Unknown game {short_name!r}: the nearest is {nearest[0]!r};"
-        f" allowed are {', '.join(ALIASES)} and every OpenSpiel game string."
+        f"Unknown game {short_name!r}:{hint} allowed are {', '.join(ALIASES)} and every OpenSpiel game string."
     )
 
 

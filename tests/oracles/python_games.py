@@ -31,6 +31,9 @@ class Fault:
     blind_tensor: bool = False
     forgets: bool = False
     early_reward: bool = False
+    answers: tuple[int, ...] = (FOLD, CALL, RAISE)
+    raises: type[Exception] | None = None
+    refuses: bool = False
 
 
 SECRET = "python_secret"
@@ -46,6 +49,12 @@ FAULTS: dict[str, Fault] = {
     "python_secret_colliding": Fault(blind_tensor=True),
     "python_secret_forgetful": Fault(forgets=True),
     "python_secret_rewarding": Fault(early_reward=True),
+    "python_secret_mute": Fault(answers=()),
+    "python_secret_beyond": Fault(answers=(FOLD, CALL, 7)),
+    "python_secret_negative": Fault(answers=(-1, CALL)),
+    "python_secret_raising": Fault(raises=KeyError),
+    "python_secret_dividing": Fault(raises=ZeroDivisionError),
+    "python_secret_refusing": Fault(refuses=True),
 }
 
 
@@ -91,6 +100,8 @@ def _game_class(name: str, fault: Fault) -> type:
     class Game(pyspiel.Game):
         def __init__(self, params: Any = None) -> None:
             super().__init__(kind, info, params or {})
+            if fault.refuses:
+                raise ZeroDivisionError("at birth")
 
         def new_initial_state(self) -> "SecretState":
             return SecretState(self, fault)
@@ -132,7 +143,7 @@ class SecretState(pyspiel.State):
         return self.answer in (FOLD, CALL) or self.reply is not None
 
     def _legal_actions(self, player: int) -> list[int]:
-        return [FOLD, CALL, RAISE] if player == 1 else [0, 1]
+        return list(self.fault.answers) if player == 1 else [0, 1]
 
     def chance_outcomes(self) -> list[tuple[int, float]]:
         return list(enumerate(self.fault.law))
@@ -145,6 +156,8 @@ class SecretState(pyspiel.State):
         elif self.answer is None:
             self.answer = action
         else:
+            if self.fault.raises is not None:
+                raise self.fault.raises("reply")
             self.reply = action
 
     def _action_to_string(self, player: int, action: int) -> str:

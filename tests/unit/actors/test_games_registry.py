@@ -76,7 +76,8 @@ def test_unknown_backend():
         ("leduc_poker(", "not a game string"),
         ("leduc_poker(cards=3)", "'cards'"),
         ("leduc_poker(players=two)", "players"),
-        ("", "Unknown game ''"),
+        ("", "Unknown game '': allowed are kuhn"),
+        ("qqqq", "Unknown game 'qqqq': allowed are kuhn"),
         ("leduc_poker(players=3)", "3 player(s)"),
         ("mfg_garnet", "mean-field"),
         ("tic_tac_toe", "no information-state tensor"),
@@ -135,6 +136,13 @@ def test_openspiel_really_crashes_on_what_is_checked():
         ("python_secret_colliding", "share one tensor"),
         ("python_secret_forgetful", "imperfect recall"),
         ("python_secret_rewarding", "rewards before the end"),
+        ("python_secret_mute", "has legal actions [] after ["),
+        ("python_secret_beyond", "has legal actions [0, 1, 7] after ["),
+        ("python_secret_negative", "has legal actions [-1, 1] after ["),
+        ("python_secret_raising", "failed after ["),
+        ("python_secret_raising", "KeyError: 'reply'"),
+        ("python_secret_dividing", "ZeroDivisionError: reply"),
+        ("python_secret_refusing", "at birth"),
     ],
 )
 @pytest.mark.parametrize("backend", ["tree", "simulator"])
