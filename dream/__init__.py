@@ -10,16 +10,27 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from actors.games.description import GameError
     from dream.api import evaluate, load_policy, resume, train
     from dream.config import RunConfig, load
-    from dream.errors import ConfigError, DreamError
+    from dream.errors import ConfigError, DivergenceError, DreamError, UnavailableError, UsageError
     from dream.results import Result
+    from dream.store.errors import CheckpointError, MetricsError, NetworkStoreError, RunFolderError, StoreError
 
 __all__ = [
+    "CheckpointError",
     "ConfigError",
+    "DivergenceError",
     "DreamError",
+    "GameError",
+    "MetricsError",
+    "NetworkStoreError",
     "Result",
     "RunConfig",
+    "RunFolderError",
+    "StoreError",
+    "UnavailableError",
+    "UsageError",
     "evaluate",
     "load",
     "load_policy",
@@ -29,15 +40,24 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
-    "ConfigError": "errors",
-    "DreamError": "errors",
-    "Result": "results",
-    "RunConfig": "config",
-    "evaluate": "api",
-    "load": "config",
-    "load_policy": "api",
-    "resume": "api",
-    "train": "api",
+    "CheckpointError": "dream.store.errors",
+    "ConfigError": "dream.errors",
+    "DivergenceError": "dream.errors",
+    "DreamError": "dream.errors",
+    "GameError": "actors.games.description",
+    "MetricsError": "dream.store.errors",
+    "NetworkStoreError": "dream.store.errors",
+    "Result": "dream.results",
+    "RunConfig": "dream.config",
+    "RunFolderError": "dream.store.errors",
+    "StoreError": "dream.store.errors",
+    "UnavailableError": "dream.errors",
+    "UsageError": "dream.errors",
+    "evaluate": "dream.api",
+    "load": "dream.config",
+    "load_policy": "dream.api",
+    "resume": "dream.api",
+    "train": "dream.api",
 }
 
 
@@ -47,6 +67,6 @@ if not TYPE_CHECKING:  # type checkers see the imports above, and no other names
         """Loads a public name from its module at first use."""
         if name not in _HOMES:
             raise AttributeError(f"module 'dream' has no attribute {name!r}")
-        value = getattr(import_module(f"dream.{_HOMES[name]}"), name)
+        value = getattr(import_module(_HOMES[name]), name)
         globals()[name] = value
         return value

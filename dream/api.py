@@ -7,8 +7,8 @@ policy = dream.load_policy(result.run_dir)     # an open_spiel.python.policy.Pol
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from dream import config as configuration
 from dream.config import RunConfig
-from dream.errors import UnavailableError
+from dream.errors import UnavailableError, UsageError
 from dream.results import Evaluation, Result
 
 if TYPE_CHECKING:
@@ -39,9 +39,26 @@ def default_run_dir(name: str) -> Path:
 
 
 def _path(run_dir: str | Path) -> Path:
+    """The folder, with `~` expanded. Raises UsageError for none, UnavailableError for a remote one."""
+    if not isinstance(run_dir, str | Path) or not str(run_dir).strip():
+        raise UsageError(f"{run_dir!r} names no run folder; give its path, as runs/first.")
     if "://" in str(run_dir):
         raise UnavailableError(f"{run_dir}: only local run folders are available in this version.")
-    return Path(run_dir)
+    try:
+        return Path(run_dir).expanduser()
+    except RuntimeError:
+        raise UsageError(f"{run_dir}: there is no such user; ./{run_dir} is a folder of that name.") from None
+
+
+@contextmanager
+def _saying_how_to_go_on(folder: Path) -> Iterator[None]:
+    """Adds a note to an interrupt that stops a run which has begun."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        if (folder / "config.yaml").is_file():
+            stop.add_note(f"the run goes on from its last commit: dream resume {folder}")
+        raise
 
 
 def train(
@@ -59,16 +76,20 @@ def train(
     `runs/<preset>-<UTC time>`. Ctrl-C and SIGTERM commit and return with `interrupted` set.
 
     Raises ConfigError for what cannot be run (an unknown preset, key, value), GameError for a game that
-    cannot be trained on, RunFolderError for a folder that is already in use.
+    cannot be trained on, RunFolderError for a folder that is already in use, DivergenceError for a fit whose
+    loss is not finite. A second Ctrl-C raises KeyboardInterrupt.
     """
     name, settings = _configuration(config, overrides, changes)  # before anything slow is loaded
+    given = None if run_dir is None else _path(run_dir)
     from dream import wiring
 
-    if run_dir is not None:
-        return wiring.train(settings, _path(run_dir), progress=progress)
+    if given is not None:
+        with _saying_how_to_go_on(given):
+            return wiring.train(settings, given, progress=progress)
     folder = default_run_dir(name)
     try:
-        return wiring.train(settings, folder, progress=progress)
+        with _saying_how_to_go_on(folder):
+            return wiring.train(settings, folder, progress=progress)
     except BaseException:
         with suppress(OSError):  # goes only if the run never began
             folder.rmdir()
@@ -82,7 +103,8 @@ def _configuration(
     if isinstance(config, RunConfig):
         name, settings = "run", configuration.with_overrides(config, overrides)
     else:
-        name, settings = Path(config).stem, configuration.load(config, overrides)
+        settings = configuration.load(config, overrides)
+        name = Path(config).stem
     return name, configuration.merged(settings, changes) if changes else settings
 
 
@@ -92,9 +114,11 @@ def resume(run_dir: str | Path, overrides: Sequence[str] = (), *, progress: bool
     `overrides` may extend the run (`iterations=4000`). Raises RunFolderError when there is no run,
     CheckpointError when no commit can be read, ConfigError for an override that cannot be applied.
     """
-    from dream import wiring
+    folder = _path(run_dir)
+    with _saying_how_to_go_on(folder):
+        from dream import wiring
 
-    return wiring.resume(_path(run_dir), overrides, progress=progress)
+        return wiring.resume(folder, overrides, progress=progress)
 
 
 def evaluate(
@@ -105,13 +129,15 @@ def evaluate(
     `iterations` None is the last one; `average` (`bank` or `network`) None is the algorithm's own. Raises
     RunFolderError, ConfigError.
     """
+    folder = _path(run_dir)
     from dream import wiring
 
-    return list(wiring.evaluate(_path(run_dir), iterations, average))
+    return list(wiring.evaluate(folder, iterations, average))
 
 
 def load_policy(run_dir: str | Path, iteration: int | None = None) -> Policy:
     """The average strategy of a run (after `iteration`; None is the last) as an OpenSpiel policy."""
+    folder = _path(run_dir)
     from dream import wiring
 
-    return wiring.policy(_path(run_dir), iteration)
+    return wiring.policy(folder, iteration)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any, cast
 
 import typer
@@ -18,6 +21,7 @@ from dream.errors import UsageError
 from dream.results import Result
 
 INTERRUPTED = 130
+BROKEN_PIPE = 141  # as of a process that SIGPIPE ends
 
 # Expected errors of other layers, by the module that defines them, with the exit status. More special first.
 _EXPECTED = (
@@ -42,15 +46,52 @@ class _Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Runs the command that was asked for."""
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt:
-            _say("interrupted; a run goes on from its last commit: dream resume RUN")
-            raise typer.Exit(INTERRUPTED) from None
-        except tuple(_expected()) as error:
-            _say(f"error: {error}")
-            status = next(status for kind, status in _expected().items() if isinstance(error, kind))
-            raise typer.Exit(status) from None
+        with _noting_interrupts() as interrupts:
+            try:
+                return super().invoke(ctx)
+            except typer.Exit:
+                raise
+            except KeyboardInterrupt as stop:
+                raise _interrupted(*getattr(stop, "__notes__", [])) from None
+            except BrokenPipeError:  # the reader, as `head`, has seen enough
+                _close_pipes()
+                raise typer.Exit(BROKEN_PIPE) from None
+            except Exception as error:
+                if interrupts:
+                    raise _interrupted() from None
+                status = next((status for kind, status in _expected().items() if isinstance(error, kind)), None)
+                if status is None:
+                    raise
+                _say(f"error: {error}")
+                raise typer.Exit(status) from None
+
+
+def _interrupted(*notes: str) -> typer.Exit:
+    _say("; ".join(["interrupted", *notes]))
+    return typer.Exit(INTERRUPTED)
+
+
+@contextlib.contextmanager
+def _noting_interrupts() -> Iterator[list[int]]:
+    """Collects each Ctrl-C outside training: compiled libraries, while imported, turn some into other errors."""
+    interrupts: list[int] = []
+
+    def interrupt(number: int, _: FrameType | None) -> None:
+        interrupts.append(number)
+        raise KeyboardInterrupt
+
+    # Only the main thread may handle signals; a process in the background may ignore them.
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    ):
+        yield interrupts
+        return
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield interrupts
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 app = typer.Typer(
@@ -186,6 +227,8 @@ def inspect(
     """
     from dream import inspection
 
+    if iteration is not None and state is None:
+        raise UsageError("--iteration goes with --state STRING: it says which average's strategy is shown.")
     with _work(as_json):
         if state is not None:
             from dream import api
@@ -295,6 +338,14 @@ def config(
 
 def _say(message: str) -> None:
     typer.echo(message, err=True)
+
+
+def _close_pipes() -> None:
+    """Sends what is still in the buffers nowhere, so that the interpreter has nothing to complain of at its end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for number in (1, 2):
+        os.dup2(nowhere, number)
+    os.close(nowhere)
 
 
 def _emit(document: Any) -> None:
@@ -430,7 +481,13 @@ def _outline(document: Any, depth: int = 0) -> Iterator[str]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line and exits."""
-    app(args=list(arguments) if arguments is not None else None, prog_name="dream")
+    try:
+        app(args=list(arguments) if arguments is not None else None, prog_name="dream")
+    finally:
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            _close_pipes()
 
 
 if __name__ == "__main__":

@@ -42,7 +42,9 @@ def read_curve(run: str | Path, x: XAxis) -> Curve:
     folder = RunFolder.open(run)
     records = [each for each in folder.metrics.read() if each.get("exploitability_milli") is not None]
     if not records:
-        raise UsageError(f"{run} has no evaluations to plot yet; `dream eval {run}` makes one, evaluation.every more.")
+        raise UsageError(
+            f"{run} has no evaluations to plot: train with evaluation.every above 0 and evaluation.by other than none."
+        )
     return Curve(
         name=folder.path.resolve().name,
         unit=str(records[0]["unit"]),

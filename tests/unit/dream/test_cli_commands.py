@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 import types
@@ -175,6 +177,45 @@ def test_expected_errors_are_one_message_and_a_status(run: Run, wiring: FakeWiri
     assert str(wiring.error) in err
 
 
+def test_an_interrupt_tells_how_to_go_on_where_there_is_a_run(run: Run, wiring: FakeWiring, tmp_path: Path) -> None:
+    wiring.error = KeyboardInterrupt()
+    (tmp_path / "begun").mkdir()
+    for command in (["resume", "begun"], ["train", "kuhn-dream", "--run-dir", "begun"], ["train", "kuhn-dream"]):
+        wiring.error = KeyboardInterrupt()
+        assert run(*command)[2].splitlines()[-1] == "interrupted"
+    (tmp_path / "begun" / "config.yaml").touch()
+    for command in (["resume", "begun"], ["train", "kuhn-dream", "--run-dir", "begun"]):
+        wiring.error = KeyboardInterrupt()
+        told = run(*command)[2].splitlines()[-1]
+        assert told == "interrupted; the run goes on from its last commit: dream resume begun"
+
+
+def test_an_interrupt_that_a_library_turned_into_another_error_is_one(
+    run: Run, wiring: FakeWiring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def describe(name: str) -> dict[str, Any]:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise ImportError("cannot load module more than once per process") from None
+        raise AssertionError("no interrupt")
+
+    monkeypatch.setattr(wiring, "describe_game", describe)
+    status, out, err = run("games", "leduc")
+    assert (status, out, err) == (130, "", "interrupted\n")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize("arguments", [["presets"], ["config", "leduc-dream"], ["presets", "--json"]])
+def test_a_reader_that_leaves_early_is_no_error(arguments: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "dream.cli", *arguments]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
 def test_a_fault_of_ours_is_not_hidden(wiring: FakeWiring) -> None:
     wiring.error = ZeroDivisionError("a bug")
     with pytest.raises(ZeroDivisionError):
@@ -196,6 +237,11 @@ def test_a_fault_of_ours_is_not_hidden(wiring: FakeWiring) -> None:
         (["eval", "here", "--iterations", "1,x"], "neither 'all' nor numbers"),
         (["eval", "here", "--iterations", "0"], "count from 1"),
         (["eval", "here", "--iterations", "all"], "no run at here"),
+        (["train", "kuhn-dream", "--run-dir", ""], "'' names no run folder"),
+        (["train", "kuhn-dream", "--run-dir", "~no-such-user/run"], "no such user"),
+        (["resume", ""], "'' names no run folder"),
+        (["eval", ""], "'' names no run folder"),
+        (["inspect", "here", "--iteration", "3"], "--iteration goes with --state"),
         (["inspect", "here"], "no run at here"),
         (["plot", "here", "--x", "state"], "did you mean 'states'"),
         (["plot", "here", "-o", "curve.doc"], ".png"),
@@ -248,6 +294,38 @@ def test_api_takes_nested_changes_and_ready_configurations(wiring: FakeWiring) -
     (_, (first, _, _)), (_, (second, _, _)) = wiring.calls
     assert (first.sampling.traversals, first.sampling.epsilon, first.seed) == (3, 0.5, 8)
     assert second.seed == 2
+
+
+def test_a_home_folder_is_found(wiring: FakeWiring, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    api.train("kuhn-dream-quick", run_dir="~/a")
+    api.resume(Path("~/a"))
+    api.evaluate("~/a")
+    assert [call[1][1] if call[0] == "train" else call[1][0] for call in wiring.calls] == [tmp_path / "a"] * 3
+
+
+@pytest.mark.parametrize("what", [None, {"game": "kuhn"}, 7])
+def test_what_is_no_configuration_or_folder_is_refused(wiring: FakeWiring, what: Any) -> None:
+    with pytest.raises(dream.ConfigError, match=r"name of a preset, the path of a YAML file or a RunConfig"):
+        api.train(what)
+    with pytest.raises(dream.UsageError, match="names no run folder"):
+        api.resume(what)
+    with pytest.raises(dream.ConfigError, match="overrides must be a list"):
+        api.train("kuhn-dream", overrides="seed=3")
+    with pytest.raises(dream.ConfigError, match=r"nested here: sampling: \{traversals: \.\.\.\}"):
+        api.train("kuhn-dream", **{"sampling.traversals": 1})
+    assert wiring.calls == []
+
+
+def test_every_public_name_is_there_and_every_error_is_one() -> None:
+    for name in dream.__all__:
+        assert getattr(dream, name).__name__ == name
+    errors = [getattr(dream, name) for name in dream.__all__ if name.endswith("Error")]
+    assert [each.__name__ for each in errors if not issubclass(each, dream.DreamError)] == ["GameError"]
+    usage = (Path(__file__).parents[3] / "docs" / "usage.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"`(?:dream\.)?([A-Z]\w+Error)`", usage)) - {"ValueError"} == {
+        each.__name__ for each in errors
+    }
 
 
 def test_a_result_without_evaluations_says_so() -> None:
