@@ -10,18 +10,23 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Any, Self, cast
 
 from dream.store import atomic
 from dream.store.errors import MetricsError
 
 Record = dict[str, Any]
 
+# An evaluation's keys: all in a record, or none.
+_MEASURES = ("nash_conv_chips", "exploitability_chips", "exploitability_milli")
+_LABELS = ("unit", "average")
+
 
 class MetricsLog:
     """The file of a run's measurements. Readers need no lock; there is one writer.
 
-    Each record holds at least `iteration` (int), which grows from line to line.
+    Each record holds at least `iteration` (int), which grows from line to line, `states` and `seconds`; those
+    of evaluated iterations hold all of an evaluation's keys.
     """
 
     def __init__(self, path: Path) -> None:
@@ -88,11 +93,35 @@ class MetricsLog:
             record = json.loads(line)
         except ValueError:
             record = None
-        if not isinstance(record, dict) or not isinstance(record.get("iteration"), int):
-            raise MetricsError(
-                f"{self.path} line {number} is not a metrics record: remove that line, or restore the file"
-            )
-        return record
+        if not isinstance(record, dict) or not _is_integer(record.get("iteration")):
+            fault: str | None = "is not a metrics record"
+        else:
+            fault = _fault(record)
+        if fault:
+            raise MetricsError(f"{self.path} line {number} {fault}: remove that line, or restore the file")
+        return cast(Record, record)
+
+
+def _fault(record: Record) -> str | None:
+    """What readers could not use in a record, in a few words."""
+    missing = [key for key in ("states", "seconds") if not _is_number(record.get(key))]
+    if missing:
+        return f"has no number as {' and '.join(missing)}"
+    evaluated = [key for key in (*_MEASURES, *_LABELS) if key in record]
+    if evaluated and len(evaluated) < len(_MEASURES) + len(_LABELS):
+        return f"holds half an evaluation ({', '.join(evaluated)})"
+    scalars = [key for key in record if "/" in key] + (list(_MEASURES) if evaluated else [])
+    wrong = [key for key in scalars if not (record[key] is None or _is_number(record[key]))]
+    wrong += [key for key in _LABELS if evaluated and not isinstance(record[key], str)]
+    return f"has a wrong value of {', '.join(wrong)}" if wrong else None
+
+
+def _is_integer(entry: Any) -> bool:
+    return isinstance(entry, int) and not isinstance(entry, bool)
+
+
+def _is_number(entry: Any) -> bool:
+    return isinstance(entry, int | float) and not isinstance(entry, bool)
 
 
 def _complete_bytes(path: Path) -> int:

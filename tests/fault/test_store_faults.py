@@ -196,7 +196,7 @@ with run.lock():
     print("ready", flush=True)
     for t in range(start + 1, 100_000):
         run.networks.put_segment("net", t, [{"w": np.full(500, t, np.float32)}])
-        run.metrics.append({"iteration": t})
+        run.metrics.append({"iteration": t, "states": t, "seconds": 0.0})
         if t % 3 == 0:
             run.metrics.sync()
             parts = {name: {"x": np.full(20_000, t), "t": t} for name in ("a", "b", "c")}
@@ -241,7 +241,7 @@ def test_sigkill_at_random_points_always_leaves_a_commit(tmp_path, seed):
     with run.lock():
         run.networks.put_segment("net", 1, [{"w": np.full(500, t, np.float32)} for t in (1, 2, 3)])
         for t in (1, 2, 3):
-            run.metrics.append({"iteration": t})
+            run.metrics.append({"iteration": t, "states": t, "seconds": 0.0})
         run.metrics.close()
         run.checkpoints.commit(3, {name: {"x": np.full(20_000, 3), "t": 3} for name in ("a", "b", "c")})
     reached = 3
