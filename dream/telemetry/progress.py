@@ -27,8 +27,17 @@ class Progress(Protocol):
     def note(self, text: str) -> None:
         """Shows a line for good (a warning, a commit)."""
 
+    def warn(self, text: str) -> None:
+        """Shows a line of which the person must know, also where progress is silent."""
+
     def close(self) -> None:
         """Ends the display."""
+
+
+def warn(text: str) -> None:
+    """A warning on standard error, where no progress is shown."""
+    sys.stderr.write(f"warning: {text}\n")
+    sys.stderr.flush()
 
 
 def make_progress(quiet: bool = False, stream: TextIO | None = None) -> Progress:
@@ -60,7 +69,7 @@ class Status:
 
 
 class SilentProgress:
-    """Shows nothing."""
+    """Shows nothing but warnings."""
 
     def start(self, total: int, done: int = 0, states: int = 0, seconds: float = 0.0) -> None:
         """Nothing."""
@@ -70,6 +79,10 @@ class SilentProgress:
 
     def note(self, text: str) -> None:
         """Nothing."""
+
+    def warn(self, text: str) -> None:
+        """See Progress."""
+        warn(text)
 
     def close(self) -> None:
         """Nothing."""
@@ -101,6 +114,10 @@ class LineProgress:
         """See Progress."""
         self._stream.write(text + "\n")
         self._stream.flush()
+
+    def warn(self, text: str) -> None:
+        """See Progress."""
+        self.note(f"warning: {text}")
 
     def close(self) -> None:
         """Nothing to end."""
@@ -134,6 +151,10 @@ class BarProgress:
     def note(self, text: str) -> None:
         """See Progress."""
         self._bar.console.print(text, markup=False, highlight=False)
+
+    def warn(self, text: str) -> None:
+        """See Progress."""
+        self.note(f"warning: {text}")
 
     def close(self) -> None:
         """Leaves the last state of the bar on the screen."""

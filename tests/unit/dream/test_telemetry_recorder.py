@@ -137,6 +137,14 @@ def test_the_bar_shows_the_same_words():
     assert "a [bracketed] note" in shown
 
 
+def test_warnings_are_shown_by_every_kind_of_progress(capsys):
+    lines, bar = io.StringIO(), io.StringIO()
+    for progress in (LineProgress(lines), BarProgress(Console(file=bar, width=150)), SilentProgress()):
+        progress.warn("a [damaged] commit")
+    shown = (lines.getvalue(), bar.getvalue(), capsys.readouterr().err)
+    assert shown == ("warning: a [damaged] commit\n",) * 3
+
+
 def test_the_kind_of_progress_fits_the_stream():
     class Terminal(io.StringIO):
         def isatty(self):
