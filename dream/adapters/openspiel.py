@@ -64,8 +64,9 @@ class AveragePolicy(openspiel_policy.Policy):  # type: ignore[misc]  # OpenSpiel
         """Legal actions of the player to act with their probabilities, which sum to 1.
 
         Raises ValueError at chance nodes and terminals, for a player who is not to act, and at a simultaneous
-        node without `player_id`.
+        node without `player_id`, and for a state of another game.
         """
+        _refuse_other(self.game, state.get_game())
         if state.get_game().get_type().dynamics == pyspiel.GameType.Dynamics.SIMULTANEOUS:
             state = _turn_based(self.game, state, player_id)
         player = state.current_player()
@@ -79,6 +80,20 @@ class AveragePolicy(openspiel_policy.Policy):  # type: ignore[misc]  # OpenSpiel
     @abstractmethod
     def _row(self, state: pyspiel.State, player: int) -> NDArray[np.float64]:
         """[A] probabilities of `player` at its decision `state` of the turn-based game."""
+
+
+def _refuse_other(own: pyspiel.Game, theirs: pyspiel.Game) -> None:
+    """Raise ValueError for another game than the policy's, or the same with other parameters."""
+    game = theirs
+    if theirs.get_type().dynamics == pyspiel.GameType.Dynamics.SIMULTANEOUS:
+        game = pyspiel.convert_to_turn_based(theirs)
+    if str(game) == str(own):
+        return
+    # The strings name the parameters that were given; one that was left out may have the same value by default.
+    first, second = own.get_parameters(), game.get_parameters()
+    same = all(first[name] == second[name] for name in first.keys() & second.keys())
+    if own.get_type().short_name != game.get_type().short_name or not same:
+        raise ValueError(f"this policy plays {own}, and the state is of {theirs}: ask it about states of its own game")
 
 
 def _turn_based(game: pyspiel.Game, state: pyspiel.State, player: int | None) -> pyspiel.State:

@@ -44,7 +44,9 @@ def by_simulator(run: Path, iteration: int | None, *changes: str) -> openspiel.A
         ["sampling.backend=simulator", "advantage.buffer=reservoir", "baseline.merge=false", *changes],
     )
     system = wiring.System.build(settings)
-    return openspiel.make_policy(system.average(RunFolder.open(run)), iteration)
+    average = system.average(RunFolder.open(run))
+    average._commit = RunFolder.open(run).checkpoints.load_newest()  # which names the tree: not to be compared
+    return openspiel.make_policy(average, iteration)
 
 
 def test_openspiel_measures_what_the_run_reported(kuhn_run: dream.Result) -> None:
@@ -131,6 +133,18 @@ def test_questions_without_an_answer_are_refused(kuhn_run: dream.Result) -> None
     assert policy.action_probabilities(state, 0) == policy.action_probabilities(state)
     with pytest.raises(UsageError, match="iteration 6 is not stored"):
         dream.load_policy(kuhn_run.run_dir, 6)
+
+
+def test_states_of_another_game_are_refused(kuhn_run: dream.Result) -> None:
+    policy = dream.load_policy(kuhn_run.run_dir)
+    for other in ("leduc_poker", "kuhn_poker(players=3)", "goofspiel(imp_info=True,num_cards=3)"):
+        state = pyspiel.load_game(other).new_initial_state()
+        with pytest.raises(ValueError, match=r"plays kuhn_poker\(\), and the state is of " + other.split("(")[0]):
+            policy.action_probabilities(state, 0)
+    same = pyspiel.load_game("kuhn_poker(players=2)").new_initial_state()
+    for action in (0, 1):
+        same.apply_action(action)
+    assert sum(policy.action_probabilities(same).values()) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("backend", ["tree", "simulator"])
