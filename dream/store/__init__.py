@@ -2,11 +2,12 @@
 
 from dream.store.checkpoint import CheckpointStore, Commit
 from dream.store.errors import CheckpointError, MetricsError, NetworkStoreError, RunFolderError, StoreError
-from dream.store.iterations import NetworkStore
+from dream.store.iterations import ADVANTAGES, NetworkStore
 from dream.store.metrics import MetricsLog
 from dream.store.run_folder import RunFolder
 
 __all__ = [
+    "ADVANTAGES",
     "CheckpointError",
     "CheckpointStore",
     "Commit",

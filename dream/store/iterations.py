@@ -32,6 +32,8 @@ from dream.store.frame_files import FrameError, read_frame, write_frame
 
 Parameters = dict[str, NDArray[Any]]
 
+ADVANTAGES = ("advantage_0", "advantage_1")  # the kinds that every run stores
+
 _SEGMENT = re.compile(r"(\d{8})-(\d{8})\.frame")
 _PREFIX = "parameter:"
 _KIND = re.compile(r"[a-z][a-z0-9_]*")
@@ -110,6 +112,21 @@ class NetworkStore:
         segments = self._segments(kind)
         return segments[-1].last if segments else None
 
+    def segments(self, kind: str) -> int:
+        """How many segments are stored: each commit writes one."""
+        return len(self._segments(kind))
+
+    def gaps(self, kind: str, last: int) -> list[tuple[int, int]]:
+        """The spans (first, last) of iterations from 1 to `last` that are not stored."""
+        gaps, expected = [], 1
+        for segment in self._segments(kind):
+            if segment.first > expected:
+                gaps.append((expected, min(segment.first - 1, last)))
+            expected = segment.last + 1
+        if expected <= last:
+            gaps.append((expected, last))
+        return [gap for gap in gaps if gap[0] <= last]
+
     def kinds(self) -> list[str]:
         """Sorted names of the stored kinds."""
         return [name for name in atomic.names(self.path) if _KIND.fullmatch(name)]
@@ -131,9 +148,9 @@ class NetworkStore:
         """One sentence for every damaged segment and every gap; empty where all is sound."""
         problems = []
         for kind in self.kinds():
-            expected = None
+            expected = 1
             for segment in self._segments(kind):
-                if expected is not None and segment.first != expected:
+                if segment.first != expected:
                     problems.append(f"{self._folder(kind)} lacks iterations {expected} to {segment.first - 1}")
                 expected = segment.last + 1
                 try:
