@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 from dream import config as configuration
 from dream.errors import UsageError
 from dream.results import EVALUATION_KEYS
+from dream.store.iterations import ADVANTAGES
 from dream.store.run_folder import RunFolder
+from dream.store.standing import lacking, lost_commits, metrics_gap
 
 if TYPE_CHECKING:
     from open_spiel.python.policy import Policy
@@ -31,8 +33,7 @@ def evaluations(folder: RunFolder) -> list[dict[str, Any]]:
 
 def completed_iterations(folder: RunFolder) -> int:
     """The last iteration of which every network is stored; 0 for a run that has just begun."""
-    newest = [folder.networks.newest(kind) or 0 for kind in folder.networks.kinds() if "advantage" in kind]
-    return min(newest, default=0)
+    return min(folder.networks.newest(kind) or 0 for kind in ADVANTAGES)
 
 
 def health(run_dir: str | Path) -> dict[str, Any]:
@@ -74,10 +75,16 @@ def _bytes_below(path: Path) -> int:
 
 
 def damage(run_dir: str | Path) -> list[str]:
-    """Reads every frame of every commit and network segment: one sentence for each damaged file."""
+    """Reads every frame of every commit and network segment: one sentence for each damaged or missing file.
+
+    Missing is what the newest commit needs: networks from the first iteration on, of both players, their metrics,
+    and the commits themselves.
+    """
     folder = RunFolder.open(run_dir)
-    folder.metrics.read()
-    return [*folder.checkpoints.verify(), *folder.networks.verify()]
+    every = configuration.load(folder.path / "config.yaml").checkpoint.every
+    newest = max(folder.checkpoints.iterations(), default=0)  # before the networks: a run may be training
+    problems = [*folder.checkpoints.verify(), *folder.networks.verify(), *lacking(folder, newest)]
+    return problems + [each for each in (lost_commits(folder, every), metrics_gap(folder, newest)) if each]
 
 
 def state_strategy(policy: Policy, text: str) -> dict[str, Any]:

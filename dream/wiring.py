@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,18 +27,19 @@ from dream import config as configuration
 from dream.config import AdvantageConfig, AverageConfig, RunConfig
 from dream.errors import ConfigError
 from dream.evaluation.average import AverageOf
+from dream.identity import identity, refuse_foreign
 from dream.inspection import evaluations
 from dream.methods import METHODS, Method
 from dream.results import Evaluation, Result
 from dream.runtime.learning import BaselineFit, Store, advantage_fit, average_fit
 from dream.runtime.local import LocalRuntime, Parts, Sampler
 from dream.runtime.players import Players, TreePlayers
-from dream.store import CheckpointError, Commit, RunFolder
+from dream.store import Commit, RunFolder
 from dream.telemetry.progress import Progress, make_progress
 from dream.telemetry.recorder import Recorder
-from dream.training import cfr
+from dream.training import cfr, resuming
 from dream.training.interrupt import listening
-from dream.training.run import Run, identity
+from dream.training.run import Run
 from learners.baseline import BaselineLearner
 from learners.losses import advantage_loss, average_cross_entropy_loss, average_mse_loss
 from learners.networks import NetworkSpec
@@ -49,14 +49,6 @@ if TYPE_CHECKING:
     from open_spiel.python.policy import Policy
 
 _CHANCE_SEED = 201
-
-# Keys that buffers, networks and streams on disk were made for: a run keeps them for life.
-_SETTLED = frozenset(
-    {"game", "algorithm", "seed", "runtime.shards", "average.capacity", "average.buffer"}
-    | {f"sampling.{key}" for key in ("chance", "backend", "enumerate_limit", "sampler")}
-    | {f"advantage.{key}" for key in ("learner", "network.hidden", "network.layer_norm", "buffer", "capacity")}
-    | {f"baseline.{key}" for key in ("learner", "network.hidden", "network.layer_norm", "capacity")}
-)
 
 
 @dataclass
@@ -205,65 +197,15 @@ def resume(folder: Path, overrides: Sequence[str], *, progress: bool) -> Result:
     """Go on from the newest commit, with `overrides` laid over the run's configuration."""
     run_folder = RunFolder.open(folder)
     with run_folder.lock():
-        config = _changed(run_folder, overrides)
-        system = System.build(config)
         shown = make_progress(quiet=not progress)
-        commit = _newest_commit(run_folder, shown)
+        config = resuming.changed(run_folder, overrides)
+        commit = resuming.find_commit(run_folder, config, shown)
+        system = System.build(config)
         if commit:
-            _refuse_foreign(commit, identity(config, system.game.fingerprint))
+            refuse_foreign(commit, identity(config, system.game.fingerprint))
         if overrides:
             run_folder.write_config(configuration.to_yaml(config))
         return _go(system, run_folder, commit, shown)
-
-
-def _changed(folder: RunFolder, overrides: Sequence[str]) -> RunConfig:
-    """The run's configuration with `overrides`. Raises ConfigError for those that what is stored cannot follow."""
-    config = configuration.load(folder.path / "config.yaml")
-    if not overrides:
-        return config
-    changed = configuration.resolve(configuration.with_overrides(config, overrides))
-    values = {key: (_value(config, key), _value(changed, key)) for key in sorted(_SETTLED)}
-    faults = [
-        f"{key}={new} cannot be set when a run goes on: it has been {old} from its start."
-        for key, (old, new) in values.items()
-        if old != new
-    ]
-    if faults:
-        raise ConfigError("\n".join(faults))
-    return changed
-
-
-def _value(config: RunConfig, key: str) -> Any:
-    return functools.reduce(getattr, key.split("."), config)
-
-
-def _newest_commit(folder: RunFolder, progress: Progress) -> Commit | None:
-    """The newest sound commit; None for a run that was killed before its first.
-
-    Raises CheckpointError where commits are there but none is sound. A commit whose networks were already cut back
-    (a damaged one that somebody repaired) does not count.
-    """
-    if not folder.checkpoints.any():
-        return None
-    newest = [folder.networks.newest(kind) or 0 for kind in folder.networks.kinds()]
-    commit = folder.checkpoints.load_newest(before=min(newest) + 1 if newest else None)
-    for sentence in (*commit.damaged, *commit.unfinished):
-        progress.note(sentence)
-    return commit
-
-
-def _refuse_foreign(commit: Commit, expected: dict[str, str | int]) -> None:
-    """A commit says whose it is: one that was copied here from another run is sound, but not this run's."""
-    for key, own in expected.items():
-        if commit.meta.get(key, own) != own:
-            remedy = (
-                "OpenSpiel or the game's code has changed; resume with the version that the run began with"
-                if key == "fingerprint"
-                else "move that folder away and resume again"
-            )
-            raise CheckpointError(
-                f"{commit.path} belongs to a run of {key}={commit.meta[key]}, this one has {key}={own}: {remedy}"
-            )
 
 
 def _go(system: System, folder: RunFolder, commit: Commit | None, progress: Progress) -> Result:

@@ -1,5 +1,7 @@
 """The average strategy of a run: while it trains, and from what it stored."""
 
+import functools
+import operator
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
@@ -7,17 +9,21 @@ import numpy as np
 
 from actors.strategies.bank import SimulatorBank, TreeBank
 from actors.strategies.strategy import Probabilities
+from dream import config as configuration
 from dream.config import RunConfig
 from dream.errors import UsageError
 from dream.evaluation.exploitability import exploitability
+from dream.identity import identity, refuse_foreign
 from dream.methods import Method
 from dream.results import Evaluation
 from dream.runtime.local import LocalRuntime
 from dream.runtime.players import Players, TreePlayers
-from dream.store import RunFolder
+from dream.store import ADVANTAGES, Commit, RunFolder
+from dream.store.standing import newest_commit
+from dream.telemetry.progress import warn
 from learners.networks import Parameters
 
-_KINDS = ("advantage_0", "advantage_1")
+AVERAGES = ("bank", "network")
 
 
 class AverageOf:
@@ -70,8 +76,11 @@ class AverageOf:
         The bank's average comes from the stored networks alone. An average network is fitted to the strategy rows
         of the newest commit, so it exists for that iteration only. Raises UsageError for what is not there.
         """
-        kind = average or self._method.average
-        wanted = [self.newest()] if iterations is None else sorted(set(iterations))
+        kind = self._method.average if average is None else average
+        if kind not in AVERAGES:
+            raise UsageError(configuration.unknown("average", str(kind), AVERAGES))
+        wanted = None if iterations is None else _ascending(iterations)
+        wanted = [self.newest()] if wanted is None else wanted
         by_iteration = {record["iteration"]: record for record in self._folder.metrics.read()}
         rows: list[Evaluation] = []
         for iteration, table in self.tables(wanted, kind):
@@ -88,18 +97,27 @@ class AverageOf:
         return rows
 
     def newest(self) -> int:
-        """The last iteration that has been committed. Raises UsageError where there is none."""
-        if not self._folder.checkpoints.iterations():
+        """The last iteration that has been committed.
+
+        Raises UsageError where there is none, CheckpointError where no commit is usable or it is another run's.
+        """
+        return self._commit.iteration
+
+    @functools.cached_property
+    def _commit(self) -> Commit:
+        """The newest usable commit, read once; says which newer ones are damaged."""
+        if not self._folder.checkpoints.any():
             raise UsageError(f"{self._folder.path} has no commit yet: nothing to evaluate.")
-        return self._folder.checkpoints.load_newest().iteration
+        commit = newest_commit(self._folder)
+        for sentence in commit.damaged:
+            warn(sentence)
+        refuse_foreign(commit, identity(self._config, self._players.game.fingerprint))
+        return commit
 
     def tables(self, iterations: Sequence[int], average: str) -> Iterator[tuple[int, Probabilities]]:
         """The average after each of `iterations`, ascending, as a table [S, A]."""
         if not isinstance(self._bank, TreeBank):
-            raise UsageError(
-                f"{self._config.game} is too large for exact evaluation (sampling.enumerate_limit="
-                f"{self._config.sampling.enumerate_limit:,} histories)."
-            )
+            raise UsageError(_no_tree(self._config))
         newest = self.newest()
         for iteration in iterations:
             self._refuse_unstored(iteration, newest)
@@ -119,7 +137,7 @@ class AverageOf:
                 f"the average network of iteration {iteration} cannot be fitted any more: strategy rows are "
                 f"kept for the newest commit, {newest}, alone; `--average bank` has every iteration."
             )
-        self._runtime.restore(dict(self._folder.checkpoints.load_newest().parts))
+        self._runtime.restore(dict(self._commit.parts))
         return self._runtime.fit_averages(iteration)
 
     def bank_stacks(self, iteration: int) -> list[Parameters]:
@@ -131,10 +149,10 @@ class AverageOf:
         self._refuse_unstored(iteration, self.newest())
         if iteration == 1:
             return [{}, {}]
-        return [self._folder.networks.stack(kind, 1, iteration - 1) for kind in _KINDS]
+        return [self._folder.networks.stack(kind, 1, iteration - 1) for kind in ADVANTAGES]
 
     def _refuse_unstored(self, iteration: int, newest: int) -> None:
-        if not 1 <= iteration <= newest:
+        if not 1 <= _whole(iteration) <= newest:
             raise UsageError(f"iteration {iteration} is not stored; allowed are 1 to {newest}.")
 
     def _network_tables(self, iterations: Sequence[int]) -> Iterator[tuple[int, Probabilities]]:
@@ -156,3 +174,28 @@ class AverageOf:
             bank.weigh(t)
             if t in iterations:
                 yield t, bank.average()
+
+
+def _no_tree(config: RunConfig) -> str:
+    if config.sampling.backend == "simulator":
+        return (
+            f"{config.game} was trained without its tree (sampling.backend=simulator), which exact evaluation needs; "
+            "train it with sampling.backend=auto."
+        )
+    return (
+        f"{config.game} is too large for exact evaluation (sampling.enumerate_limit="
+        f"{config.sampling.enumerate_limit:,} histories)."
+    )
+
+
+def _ascending(iterations: Sequence[int]) -> list[int]:
+    """Sorted, each once. Raises UsageError for what is no list of whole numbers."""
+    if isinstance(iterations, str | bytes) or not hasattr(iterations, "__iter__"):
+        raise UsageError(f"iterations must be a list of whole numbers such as [1, 10], not {iterations!r}.")
+    return sorted({_whole(iteration) for iteration in iterations})
+
+
+def _whole(iteration: Any) -> int:
+    if not isinstance(iteration, bool) and hasattr(iteration, "__index__"):
+        return operator.index(iteration)
+    raise UsageError(f"an iteration is a whole number, not {iteration!r}.")

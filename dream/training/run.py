@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from actors.strategies.strategy import Profile
 from buffers.frames import Snapshot
 from dream.config import RunConfig
+from dream.identity import identity
 from dream.runtime.runtime import Runtime
 from dream.store import RunFolder
 from dream.telemetry.recorder import Recorder
@@ -42,14 +43,6 @@ class Bank(Protocol):
 
 
 Evaluate = Callable[[int], Mapping[str, Any] | None]
-
-
-def identity(config: RunConfig, fingerprint: str) -> dict[str, str | int]:
-    """What every commit of a run says about it, so that a commit of another run or another game is noticed.
-
-    `fingerprint` is the game's: OpenSpiel of another version, or a changed game in Python, may have another one.
-    """
-    return {"game": config.game, "algorithm": config.algorithm, "seed": config.seed, "fingerprint": fingerprint}
 
 
 class Run:

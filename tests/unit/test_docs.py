@@ -9,6 +9,7 @@ import typer.main
 
 from dream import cli, wiring
 from dream import config as configuration
+from dream.identity import SETTLED
 from dream.telemetry.report import EVALUATION_KEYS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -156,7 +157,7 @@ def test_settled_keys_are_listed() -> None:
     """Keys that a run keeps for life."""
     section = text_of("docs/usage.md").split("## Stopping, going on, extending")[1].split("## ")[0]
     listed = set(re.findall(r"`([a-z_.]+)`", section.split("These cannot")[1].split("One process")[0]))
-    assert listed == set(wiring._SETTLED)
+    assert listed == set(SETTLED)
 
 
 def test_the_algorithms_of_the_readme_are_the_methods() -> None:

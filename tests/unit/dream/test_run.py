@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from buffers.frames import decode, encode
 from dream.config import load
+from dream.identity import SETTLED, identity
 from dream.methods import METHODS
 from dream.training import cfr
 from dream.training.interrupt import Interrupt, listening
-from dream.training.run import Run, identity
+from dream.training.run import Run
 
 
 class World:
@@ -28,7 +30,7 @@ class World:
             put_segment=lambda kind, first, entries: self.calls.append(("networks", kind, first, len(entries)))
         )
         self.checkpoints = SimpleNamespace(
-            commit=lambda t, parts, meta: self.calls.append(("commit", t, sorted(parts), sorted(meta))),
+            commit=lambda t, parts, meta: self.calls.append(("commit", t, sorted(parts), set(meta) - SETTLED)),
             prune=lambda keep: self.calls.append(("prune", keep)),
         )
 
@@ -106,7 +108,7 @@ def test_alternating_updates_let_the_second_player_meet_the_first_ones_new_strat
         ("networks", "advantage_0", 1, 1),  # networks and metrics before the commit that needs them
         ("networks", "advantage_1", 1, 1),
         ("flush",),
-        ("commit", 1, ["bank"], ["algorithm", "fingerprint", "game", "seconds", "seed"]),
+        ("commit", 1, ["bank"], {"fingerprint", "seconds"}),
         ("prune", 3),
     ]
 
@@ -195,4 +197,8 @@ def test_other_threads_train_without_handlers(handlers: None) -> None:
 
 def test_a_commit_says_whose_it_is() -> None:
     config = load("kuhn-dream-quick", ["seed=5"])
-    assert identity(config, "f00d") == {"game": "kuhn", "algorithm": "dream", "seed": 5, "fingerprint": "f00d"}
+    said = identity(config, "f00d")
+    assert set(said) == SETTLED | {"fingerprint"}
+    assert (said["game"], said["seed"], said["fingerprint"]) == ("kuhn", 5, "f00d")
+    assert said["advantage.network.hidden"] == [64, 64, 64]
+    assert decode(b"".join(bytes(chunk) for chunk in encode(said))) == said, "a frame holds it"

@@ -12,6 +12,7 @@ from actors.games.tree import TreeGame
 from dream import config, wiring
 from dream.config import Algorithm
 from dream.errors import ConfigError, UsageError
+from dream.identity import SETTLED
 from dream.store import RunFolder
 from dream.store.errors import CheckpointError, RunFolderError
 
@@ -212,7 +213,7 @@ def test_what_a_run_is_made_of_cannot_change_when_it_goes_on(tmp_path: Path) -> 
 
 
 def test_settled_keys_exist() -> None:
-    assert set(config.keys()) >= wiring._SETTLED
+    assert set(config.keys()) >= SETTLED
 
 
 def test_scalars_of_the_rows_are_of_all_chunks(tmp_path: Path) -> None:
