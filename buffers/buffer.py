@@ -5,6 +5,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from buffers.chunks import ChunkId
 from buffers.frames import Snapshot
 from buffers.rows import Rows
 
@@ -20,8 +21,8 @@ class Delta(NamedTuple):
     rows: Rows
 
 
-class Buffer(Protocol):
-    """Takes rows in, says how full it is, and can be put on disk."""
+class Kept(Protocol):
+    """Rows somewhere, in one buffer or in many: says how many there are, and can be put on disk."""
 
     @property
     def size(self) -> int:
@@ -36,21 +37,32 @@ class Buffer(Protocol):
         """Rows held at most."""
 
     @property
-    def version(self) -> int:
-        """Grows with every change; 0 when nothing was ever added."""
-
-    @property
     def bytes(self) -> int:
         """Bytes allocated now."""
-
-    def add(self, rows: Rows) -> None:
-        """Offers rows, in order; they are copied."""
 
     def snapshot(self) -> Snapshot:
         """The full state. Arrays are views: encode or copy them before the next `add`."""
 
     def restore(self, snapshot: Snapshot) -> None:
         """Replaces the state by that of a snapshot of an equally configured buffer."""
+
+
+class Buffer(Kept, Protocol):
+    """Takes rows in."""
+
+    @property
+    def version(self) -> int:
+        """Grows with every change; 0 when nothing was ever added."""
+
+    def add(self, rows: Rows) -> None:
+        """Offers rows, in order; they are copied."""
+
+
+class Store(Kept, Protocol):
+    """Takes chunks in, each once: a shard, or several as one."""
+
+    def add(self, chunk: ChunkId, rows: Rows) -> bool:
+        """Adds the rows of a chunk unless they are in already; whether they were added."""
 
 
 class RowBuffer(Buffer, Protocol):

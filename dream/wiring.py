@@ -17,6 +17,7 @@ from actors.sampling.exact import ExactSampler
 from actors.sampling.external import ExternalSampler
 from actors.sampling.outcome import OutcomeSampler
 from actors.strategies.bank import SimulatorBank, TreeBank
+from buffers.buffer import Store
 from buffers.circular import Circular
 from buffers.merged import Merged
 from buffers.reservoir import Reservoir
@@ -31,7 +32,7 @@ from dream.identity import identity, refuse_foreign
 from dream.inspection import evaluations
 from dream.methods import METHODS, Method
 from dream.results import Evaluation, Result
-from dream.runtime.learning import BaselineFit, Store, advantage_fit, average_fit
+from dream.runtime.learning import BaselineFit, advantage_fit, average_fit
 from dream.runtime.local import LocalRuntime, Parts, Sampler
 from dream.runtime.players import Players, TreePlayers
 from dream.store import Commit, RunFolder

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,11 +11,9 @@ from numpy.typing import NDArray
 from actors.games.tree import TreeGame
 from actors.sampling import lanes
 from actors.strategies.strategy import Profile, StrategyProfile, TableProfile
-from buffers.buffer import RowBuffer
-from buffers.chunks import ChunkId
+from buffers.buffer import RowBuffer, Store
 from buffers.frames import Snapshot
 from buffers.merged import Merged
-from buffers.rows import Rows
 from buffers.shard import Shard
 from buffers.sharded import Sharded
 from dream.config import AdvantageConfig, AverageConfig, BaselineConfig
@@ -34,37 +32,6 @@ from learners.table import exact_advantages, exact_baseline
 _ADVANTAGE: Final = 101
 _AVERAGE: Final = 102
 _BASELINE: Final = 103
-
-
-class Store(Protocol):
-    """Where rows are kept: one shard or several."""
-
-    @property
-    def size(self) -> int:
-        """Rows held."""
-        ...
-
-    @property
-    def seen(self) -> int:
-        """Rows ever offered."""
-        ...
-
-    @property
-    def capacity(self) -> int:
-        """Rows held at most."""
-        ...
-
-    def add(self, chunk: ChunkId, rows: Rows) -> bool:
-        """Add a chunk's rows once; whether they were new."""
-        ...
-
-    def snapshot(self) -> Snapshot:
-        """What a commit stores."""
-        ...
-
-    def restore(self, snapshot: Snapshot) -> None:
-        """Continue from `snapshot`."""
-        ...
 
 
 def _named(name: str, metrics: FitMetrics) -> dict[str, float]:

@@ -16,9 +16,10 @@ from actors.sampling.external import ExternalSampler
 from actors.sampling.outcome import Baseline, OutcomeSampler
 from actors.sampling.traversals import Traversals
 from actors.strategies.strategy import Profile
+from buffers.buffer import Store
 from buffers.chunks import Chunk, plan
 from buffers.frames import Snapshot
-from dream.runtime.learning import AdvantageFit, AverageFit, BaselineFit, Store
+from dream.runtime.learning import AdvantageFit, AverageFit, BaselineFit
 from learners.networks import Parameters
 from learners.parallel import side_by_side
 
