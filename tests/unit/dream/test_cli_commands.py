@@ -201,9 +201,14 @@ def test_an_interrupt_that_a_library_turned_into_another_error_is_one(
         raise AssertionError("no interrupt")
 
     monkeypatch.setattr(wiring, "describe_game", describe)
-    status, out, err = run("games", "leduc")
-    assert (status, out, err) == (130, "", "interrupted\n")
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    # A process that a shell started in the background inherits SIGINT ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        status, out, err = run("games", "leduc")
+        assert (status, out, err) == (130, "", "interrupted\n")
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("arguments", [["presets"], ["config", "leduc-dream"], ["presets", "--json"]])
