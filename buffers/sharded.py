@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from buffers.buffer import RowBuffer
+from buffers.buffer import RowBuffer, Store
 from buffers.chunks import ChunkId
 from buffers.frames import Snapshot
+from buffers.merged import Merged
 from buffers.rows import Rows, concatenate, take
 from buffers.shard import Shard
 
@@ -79,6 +80,12 @@ class Sharded:
         for i, shard in enumerate(self.shards):
             prefix = f"shard{i}."
             shard.restore({k.removeprefix(prefix): v for k, v in snapshot.items() if k.startswith(prefix)})
+
+
+def buffers_of(store: Store) -> list[RowBuffer | Merged]:
+    """The buffers behind a store: one, or one for each shard."""
+    shards = store.shards if isinstance(store, Sharded) else [store]
+    return [shard.buffer for shard in shards if isinstance(shard, Shard)]
 
 
 def split_capacity(capacity: int, shards: int) -> list[int]:

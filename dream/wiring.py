@@ -23,7 +23,7 @@ from buffers.merged import Merged
 from buffers.reservoir import Reservoir
 from buffers.rows import regression_schema, transition_schema
 from buffers.shard import Shard
-from buffers.sharded import Sharded, split_capacity
+from buffers.sharded import Sharded, buffers_of, split_capacity
 from dream import config as configuration
 from dream.config import AdvantageConfig, AverageConfig, RunConfig
 from dream.errors import ConfigError
@@ -273,10 +273,8 @@ def sizes(system: System) -> list[dict[str, Any]]:
 
 def store_bytes(store: Store) -> int:
     """Bytes of a store when it is full."""
-    shards = store.shards if isinstance(store, Sharded) else [store]
     total = 0
-    for shard in shards:
-        buffer = shard.buffer if isinstance(shard, Shard) else None
+    for buffer in buffers_of(store):
         if isinstance(buffer, Merged):
             total += buffer.bytes
         elif isinstance(buffer, Reservoir | Circular):

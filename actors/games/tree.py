@@ -1,12 +1,14 @@
 """The tree backend: a game enumerated once into flat arrays. A state is an int32 node number."""
 
+from functools import cached_property
+
 import numpy as np
 from numpy.typing import NDArray
 
 from actors.games.description import GameDescription, digest
 from actors.games.sequence_form import SequenceForm
 from actors.games.tree_arrays import TreeArrays
-from buffers.packing import TableHistoryCodec, TableStateCodec
+from buffers.packing import TableHistoryCodec, TableStateCodec, scaled
 from buffers.rows import Column
 
 
@@ -18,8 +20,7 @@ class TreeGame:
         self.arrays = arrays
         first = arrays.num_states[0]
         self.offsets = (0, first)
-        self._scales = [np.maximum(np.abs(v).max(axis=0, initial=0.0), 1e-9) for v in arrays.views]
-        self._scales = [np.where(s < 1e-8, 1.0, s).astype(np.float32) for s in self._scales]
+        self._views = (scaled(arrays.views[0]), scaled(arrays.views[1]))
         self.sequences = SequenceForm.build(arrays)
 
     @property
@@ -64,16 +65,20 @@ class TreeGame:
     def state_codec(self, player: int) -> TableStateCodec:
         """Information-state numbers to normalised tensors [n, F] and legal masks [n, A]."""
         own = self.states_of(player)
-        features = self.arrays.views[player][self.arrays.state_view[own]] / self._scales[player]
+        features = self._views[player][self.arrays.state_view[own]]
         return TableStateCodec(features=features, legal=self.arrays.legal[own], offset=own.start)
 
     def history_codec(self) -> TableHistoryCodec:
         """Decision rows to both players' normalised tensors [n, F0 + F1]."""
+        return self._history_codec
+
+    @cached_property
+    def _history_codec(self) -> TableHistoryCodec:
         arrays = self.arrays
         at = np.flatnonzero(arrays.decision >= 0)
         return TableHistoryCodec(
-            views0=arrays.views[0] / self._scales[0],
-            views1=arrays.views[1] / self._scales[1],
+            views0=self._views[0],
+            views1=self._views[1],
             view=arrays.view,
             player=arrays.player[at],
             state=arrays.state[at],

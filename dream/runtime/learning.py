@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 from actors.games.tree import TreeGame
 from actors.sampling import lanes
 from actors.strategies.strategy import Profile, StrategyProfile, TableProfile
-from buffers.buffer import RowBuffer, Store
+from buffers.buffer import Store
 from buffers.frames import Snapshot
 from buffers.merged import Merged
-from buffers.shard import Shard
-from buffers.sharded import Sharded
+from buffers.sharded import buffers_of
 from dream.config import AdvantageConfig, AverageConfig, BaselineConfig
 from dream.errors import DivergenceError
 from dream.runtime.players import TABLE, Players, next_probabilities
@@ -69,7 +68,7 @@ class _RegressionFit:
     def _feed(self, store: Store) -> RegressionFeed:
         inputs: StateInputs = self.players.state_inputs[self.player]
         device = self.players.device
-        buffers = _buffers(store)
+        buffers = buffers_of(store)
         if isinstance(buffers[0], Merged):
             return MergedFeed(buffers[0], inputs, self.scale, device)
         shards = [(buffer.view(), buffer.seen) for buffer in buffers if not isinstance(buffer, Merged)]
@@ -90,7 +89,7 @@ class AdvantageFit(_RegressionFit):
         """Fit to all rows of the player: from scratch when its time has come, else from where it stands."""
         settings = self.settings
         if settings.learner == "table":
-            merged = _buffers(store)[0]
+            merged = buffers_of(store)[0]
             assert isinstance(merged, Merged)
             return {TABLE: exact_advantages(merged)}, {}
         fresh = settings.starts_afresh(iteration)
@@ -151,7 +150,7 @@ class BaselineFit:
 
     def fit(self, iteration: int, store: Store, profile: Profile) -> dict[str, float]:
         """Expected SARSA on the circular buffer, with `profile` at the next decisions."""
-        (buffer,) = _buffers(store)
+        (buffer,) = buffers_of(store)
         assert not isinstance(buffer, Merged)
         assert isinstance(profile, TableProfile | StrategyProfile)
         rows = buffer.view()
@@ -191,12 +190,6 @@ class BaselineFit:
             self._publish(self._learner.export())
         if self._table is not None:
             self._table = snapshot["table"].copy()
-
-
-def _buffers(store: Store) -> list[RowBuffer | Merged]:
-    """The buffers behind a store."""
-    shards = store.shards if isinstance(store, Sharded) else [store]
-    return [shard.buffer for shard in shards if isinstance(shard, Shard)]
 
 
 def advantage_fit(
