@@ -9,13 +9,11 @@ from buffers.frames import Snapshot
 from dream.config import RunConfig
 from dream.identity import identity
 from dream.runtime.runtime import Runtime
-from dream.store import RunFolder
+from dream.store import ADVANTAGES, RunFolder
 from dream.telemetry.recorder import Recorder
 from dream.telemetry.report import IterationReport
 from dream.training.interrupt import Interrupt
 from learners.networks import Parameters
-
-PLAYERS = (0, 1)
 
 
 class Bank(Protocol):
@@ -120,8 +118,8 @@ class Run:
         """Networks, then metrics, then the commit, then pruning: a kill in between loses nothing."""
         began = time.perf_counter()
         folder, first = self._folder, self._committed + 1
-        for player in PLAYERS:
-            folder.networks.put_segment(f"advantage_{player}", first, self._pending[player])
+        for kind, entries in zip(ADVANTAGES, self._pending, strict=True):
+            folder.networks.put_segment(kind, first, entries)
         self._recorder.flush()
         parts = self._runtime.snapshot() | {"bank": self.bank.snapshot()}
         folder.checkpoints.commit(self.done, parts, {"seconds": self.seconds} | self._identity)
@@ -133,7 +131,7 @@ class Run:
     def restore(self, iteration: int, seconds: float, parts: dict[str, Snapshot]) -> None:
         """Stand where the commit of `iteration` stood."""
         networks = self._folder.networks
-        newest = [networks.get(f"advantage_{player}", iteration) for player in PLAYERS if iteration]
+        newest = [networks.get(kind, iteration) for kind in ADVANTAGES if iteration]
         self.bank.restore(parts["bank"], newest)
         self._runtime.restore(parts)
         self.done = self._committed = iteration
