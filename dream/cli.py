@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import sys
@@ -17,6 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from dream import config as configuration
+from dream.console import Json, Quiet, choice, emit, outline, say, table, work
 from dream.errors import UsageError
 from dream.results import Result
 
@@ -62,12 +62,12 @@ class _Commands(TyperGroup):
                 status = next((status for kind, status in _expected().items() if isinstance(error, kind)), None)
                 if status is None:
                     raise
-                _say(f"error: {error}")
+                say(f"error: {error}")
                 raise typer.Exit(status) from None
 
 
 def _interrupted(*notes: str) -> typer.Exit:
-    _say("; ".join(["interrupted", *notes]))
+    say("; ".join(["interrupted", *notes]))
     return typer.Exit(INTERRUPTED)
 
 
@@ -105,8 +105,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, all else on standard error.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Settings laid over it.")]
 PresetArgument = Annotated[
     str, typer.Argument(metavar="PRESET|FILE.yaml", help="A preset (`dream presets`) or a YAML file.")
@@ -150,7 +148,7 @@ def train(
     from dream import api
 
     changes = [*(overrides or []), *([f"runtime.kind={runtime}"] if runtime else [])]
-    with _work(as_json):
+    with work(as_json):
         result = api.train(preset, run_dir=run_dir, overrides=changes, progress=not quiet)
     _report(result, as_json)
 
@@ -168,7 +166,7 @@ def resume(run: RunArgument, overrides: Overrides = None, as_json: Json = False,
     """
     from dream import api
 
-    with _work(as_json):
+    with work(as_json):
         result = api.resume(run, overrides or [], progress=not quiet)
     _report(result, as_json)
 
@@ -193,15 +191,15 @@ def evaluate(
     """
     from dream import api
 
-    _choice("--by", by, ("exploitability",))
+    choice("--by", by, ("exploitability",))
     if average is not None:
-        _choice("--average", average, ("bank", "network"))
-    with _work(as_json):
+        choice("--average", average, ("bank", "network"))
+    with work(as_json):
         rows = api.evaluate(run, _iterations(iterations, run), average)
     if as_json:
-        _emit({"run_dir": str(run), **(rows[-1] if rows else {}), "evaluations": rows})
+        emit({"run_dir": str(run), **(rows[-1] if rows else {}), "evaluations": rows})
     else:
-        typer.echo(_table([dict(row) for row in rows]))
+        typer.echo(table([dict(row) for row in rows]))
 
 
 @app.command()
@@ -229,7 +227,7 @@ def inspect(
 
     if iteration is not None and state is None:
         raise UsageError("--iteration goes with --state STRING: it says which average's strategy is shown.")
-    with _work(as_json):
+    with work(as_json):
         if state is not None:
             from dream import api
 
@@ -239,9 +237,9 @@ def inspect(
         if verify:
             document["damaged"] = inspection.damage(run)
     if as_json:
-        _emit(document)
+        emit(document)
     else:
-        typer.echo("\n".join(_outline(document)))
+        typer.echo("\n".join(outline(document)))
     if document.get("damaged"):
         raise typer.Exit(1)
 
@@ -261,7 +259,7 @@ def plot(
     """
     from dream import plotting
 
-    _choice("--x", x, tuple(plotting.X_LABELS))
+    choice("--x", x, tuple(plotting.X_LABELS))
     curves = plotting.draw(runs, output, x=cast(plotting.XAxis, x), log=log)
     typer.echo(f"{output}: {len(curves)} curve(s), exploitability in {curves[0].unit} against {plotting.X_LABELS[x]}")
 
@@ -286,20 +284,20 @@ def games(
     if game is not None:
         from dream import wiring
 
-        with _work(as_json):
+        with work(as_json):
             document = dict(wiring.describe_game(game))
-        _emit(document) if as_json else typer.echo("\n".join(_outline(document)))
+        emit(document) if as_json else typer.echo("\n".join(outline(document)))
         return
-    with _work(as_json):
+    with work(as_json):
         rows = _game_rows()
-    _emit(rows) if as_json else typer.echo(_table(rows))
+    emit(rows) if as_json else typer.echo(table(rows))
 
 
 @app.command()
 def presets(as_json: Json = False) -> None:
     """List the presets. `dream config PRESET` shows one in full."""
     rows = [{"preset": name, "summary": configuration.preset_summary(name)} for name in configuration.preset_names()]
-    _emit(rows) if as_json else typer.echo(_table(rows))
+    emit(rows) if as_json else typer.echo(table(rows))
 
 
 @app.command()
@@ -322,22 +320,18 @@ def config(
     if sizes:
         from dream import wiring
 
-        with _work(as_json):
+        with work(as_json):
             predicted = list(wiring.predict_sizes(settings))
     if as_json:
         document = settings.model_dump(mode="json")
-        _emit(document if predicted is None else {"config": document, "sizes": predicted})
+        emit(document if predicted is None else {"config": document, "sizes": predicted})
         return
     typer.echo(configuration.to_yaml(settings), nl=False)
     if predicted is not None:
-        typer.echo("\n".join(f"# {line}" for line in _table(predicted).splitlines()))
+        typer.echo("\n".join(f"# {line}" for line in table(predicted).splitlines()))
 
 
 # --- what commands share -----------------------------------------------------------------------------------
-
-
-def _say(message: str) -> None:
-    typer.echo(message, err=True)
 
 
 def _close_pipes() -> None:
@@ -348,36 +342,14 @@ def _close_pipes() -> None:
     os.close(nowhere)
 
 
-def _emit(document: Any) -> None:
-    """The one JSON document of `--json`."""
-    typer.echo(json.dumps(document, allow_nan=False))
-
-
-@contextlib.contextmanager
-def _work(as_json: bool) -> Iterator[None]:
-    """With `--json`, sends everything printed meanwhile to standard error, by compiled libraries too."""
-    if not as_json:
-        yield
-        return
-    sys.stdout.flush()
-    kept = os.dup(1)
-    try:
-        os.dup2(2, 1)
-        with contextlib.redirect_stdout(sys.stderr):
-            yield
-    finally:
-        os.dup2(kept, 1)
-        os.close(kept)
-
-
 def _report(result: Result, as_json: bool) -> None:
     """The result of training; exits with 130 when it was interrupted."""
     if as_json:
-        _emit(result.as_json())
+        emit(result.as_json())
     else:
         _summarise(result)
     if result.interrupted:
-        _say(f"interrupted and committed; go on with: dream resume {result.run_dir}")
+        say(f"interrupted and committed; go on with: dream resume {result.run_dir}")
         raise typer.Exit(INTERRUPTED)
 
 
@@ -392,11 +364,6 @@ def _summarise(result: Result) -> None:
         )
     typer.echo(f"run folder: {result.run_dir}")
     typer.echo(f"curves: tensorboard --logdir {result.run_dir}")
-
-
-def _choice(option: str, value: str, allowed: Sequence[str]) -> None:
-    if value not in allowed:
-        raise UsageError(configuration.unknown(f"{option} value", value, allowed))
 
 
 def _iterations(text: str | None, run: str) -> list[int] | None:
@@ -435,48 +402,6 @@ def _game_rows() -> list[dict[str, Any]]:
             }
         )
     return rows
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:,.6g}"
-    if isinstance(value, int) and not isinstance(value, bool):
-        return f"{value:,}"
-    return "-" if value is None else str(value)
-
-
-def _table(rows: Sequence[dict[str, Any]]) -> str:
-    """Rows with equal keys as aligned text under a heading; numbers to the right."""
-    if not rows:
-        return "(none)"
-    heads = list(rows[0])
-    cells = [heads, *([_cell(row.get(head)) for head in heads] for row in rows)]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(heads))]
-    right = [isinstance(rows[0][head], int | float) for head in heads]
-    lines = (
-        "  ".join(
-            text.rjust(width) if numeric else text.ljust(width)
-            for text, width, numeric in zip(line, widths, right, strict=True)
-        )
-        for line in cells
-    )
-    return "\n".join(line.rstrip() for line in lines)
-
-
-def _outline(document: Any, depth: int = 0) -> Iterator[str]:
-    """A nested document as indented `key: value` lines."""
-    pad = "  " * depth
-    for key, value in document.items():
-        if isinstance(value, dict) and value:
-            yield f"{pad}{key}:"
-            yield from _outline(value, depth + 1)
-        elif isinstance(value, list) and value and isinstance(value[0], dict):
-            yield f"{pad}{key}:"
-            yield from (f"{pad}  {line}" for line in _table(value).splitlines())
-        elif isinstance(value, list):
-            yield f"{pad}{key}: {', '.join(map(_cell, value)) or 'none'}"
-        else:
-            yield f"{pad}{key}: {_cell(value)}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
