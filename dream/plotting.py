@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from dream.errors import UsageError
 from dream.store.run_folder import RunFolder
 
-__all__ = ["X_LABELS", "Curve", "XAxis", "draw", "read_curve"]
+__all__ = ["LINE_WIDTH", "X_LABELS", "Curve", "XAxis", "draw", "dress", "panels", "read_curve", "save"]
 
 XAxis = Literal["states", "iterations", "seconds"]
 
@@ -20,6 +20,7 @@ X_LABELS: dict[str, str] = {
     "seconds": "training time (seconds)",
 }
 _RECORD_KEYS = {"states": "states", "iterations": "iteration", "seconds": "seconds"}
+LINE_WIDTH = 1.3
 _FORMATS = (".png", ".svg", ".pdf")
 
 
@@ -79,17 +80,28 @@ def _distinct(curves: list[Curve], runs: Sequence[str | Path]) -> list[tuple[str
 
 
 def _save(curves: list[tuple[str, Curve]], target: Path, x_label: str, log: bool) -> None:
+    figure, [axes] = panels(1, 1)
+    for name, curve in curves:
+        marker = "." if len(curve.x) < 30 else None
+        axes.plot(curve.x, curve.exploitability_milli, label=name, marker=marker, linewidth=LINE_WIDTH)
+    dress(axes, x_label, f"exploitability ({curves[0][1].unit})", log)
+    save(figure, target)
+
+
+def panels(rows: int, columns: int) -> tuple[Any, list[Any]]:
+    """A matplotlib figure without a display, and its rows * columns axes, row by row."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8, 5), layout="constrained")
+    figure = Figure(figsize=(8, 5) if rows * columns == 1 else (5 * columns, 4 * rows), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    for name, curve in curves:
-        marker = "." if len(curve.x) < 30 else None
-        axes.plot(curve.x, curve.exploitability_milli, label=name, marker=marker, linewidth=1.3)
+    return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
+
+
+def dress(axes: Any, x_label: str, y_label: str, log: bool) -> None:
+    """What all pictures share: labels, scales, grid, legend. To be called after the curves are drawn."""
     axes.set_xlabel(x_label)
-    axes.set_ylabel(f"exploitability ({curves[0][1].unit})")
+    axes.set_ylabel(y_label)
     if log:
         axes.set_xscale("log")
         axes.set_yscale("log")
@@ -97,5 +109,9 @@ def _save(curves: list[tuple[str, Curve]], target: Path, x_label: str, log: bool
         axes.set_ylim(bottom=0)
     axes.grid(visible=True, which="both", alpha=0.3)
     axes.legend()
+
+
+def save(figure: Any, target: Path) -> None:
+    """Writes the picture, in the format of the file's ending."""
     target.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(target, dpi=150)
