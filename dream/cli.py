@@ -16,6 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from dream import config as configuration
+from dream import lab_cli
 from dream.console import Json, Quiet, choice, emit, outline, say, table, work
 from dream.errors import UsageError
 from dream.results import Result
@@ -329,6 +330,9 @@ def config(
     typer.echo(configuration.to_yaml(settings), nl=False)
     if predicted is not None:
         typer.echo("\n".join(f"# {line}" for line in table(predicted).splitlines()))
+
+
+app.add_typer(lab_cli.app)
 
 
 # --- what commands share -----------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import ast
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
@@ -10,6 +11,8 @@ import typer.main
 from dream import cli, wiring
 from dream import config as configuration
 from dream.identity import SETTLED
+from dream.laboratory.reproduce import NAMES as EXPERIMENTS
+from dream.laboratory.settings import LabSettings
 from dream.telemetry.report import EVALUATION_KEYS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -19,7 +22,18 @@ PAGES = [
     *(REPOSITORY / name / "README.md" for name in ("deploy", "docker")),
 ]
 IDS = [str(page.relative_to(REPOSITORY)) for page in PAGES]
-COMMANDS = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
+
+
+def commands_of(group: Any, prefix: str = "") -> dict[str, Any]:
+    """Every command by the words that call it, those of groups too."""
+    found: dict[str, Any] = {}
+    for name, command in group.commands.items():
+        words = f"{prefix}{name}"
+        found |= commands_of(command, f"{words} ") if hasattr(command, "commands") else {words: command}
+    return found
+
+
+COMMANDS = commands_of(typer.main.get_command(cli.app))
 CODE = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
@@ -72,19 +86,26 @@ def faults(line: str) -> list[str]:
     words = re.findall(r'(?:[^\s"]|"[^"]*")+', line)
     if len(words) < 2 or words[1].startswith("-"):
         return []
-    command, *arguments = words[1:]
+    group = any(name.startswith(f"{words[1]} ") for name in COMMANDS)
+    length = 3 if group else 2
+    if group and len(words) < length:
+        return []
+    command, arguments = " ".join(words[1:length]), words[length:]
     if command not in COMMANDS:
         return [command]
+    keys = LabSettings.model_fields if command.startswith("lab ") else configuration.keys()
     options = {name for parameter in COMMANDS[command].params for name in parameter.opts} | {"--help"}
     found = []
     for word in arguments:
         key, equals, _ = word.partition("=")
         if word.startswith("-"):
             found += [word] if key not in options else []
-        elif equals and key not in ("KEY", *configuration.keys()):
+        elif equals and key not in ("KEY", *keys):
             found.append(key)
     preset = arguments[0] if command in ("train", "config") and arguments else "PRESET"
     known = {"PRESET", *configuration.preset_names()}
+    experiment = arguments[0] if command == "lab reproduce" and arguments else "NAME"
+    found += [] if experiment in ("NAME", *EXPERIMENTS) else [experiment]
     return found + ([] if preset in known or preset.endswith(".yaml") else [preset])
 
 
@@ -109,6 +130,10 @@ def test_commands_exist(page: Path) -> None:
         ("dream train leduc-dreem", "leduc-dreem"),
         ("dream train leduc-dream sampling.traversal=3", "sampling.traversal"),
         ("dream eval RUN --iteration 3", "--iteration"),
+        ("dream lab slove kuhn", "lab slove"),
+        ("dream lab reproduce ccs-mian", "ccs-mian"),
+        ("dream lab solve kuhn --seed 3", "--seed"),
+        ("dream lab solve kuhn epsilom=0.5", "epsilom"),
     ],
 )
 def test_a_wrong_command_is_noticed(line: str, fault: str) -> None:

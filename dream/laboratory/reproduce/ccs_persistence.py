@@ -1,0 +1,33 @@
+"""What it takes for weyl streams to help: streams that persist, or start anew (Correlated Chance Sampling, 2026)."""
+
+from __future__ import annotations
+
+from dream.laboratory.reproduce.budgets import GAMES, POINTS, external
+from dream.laboratory.study import Comparison, Study, arm
+
+__all__ = ["STUDY"]
+
+_GAMES = ("kuhn", "leduc")
+_STREAMS = ("weyl", "weyl-iteration", "weyl-traversal")
+
+STUDY = Study(
+    name="ccs-persistence",
+    summary="weyl streams that persist, start anew in every iteration, or in every traversal; Kuhn and Leduc",
+    arms=tuple(
+        arm(f"{name} {chance}", external(GAMES[name][0], chance), GAMES[name][1], POINTS)
+        for name in _GAMES
+        for chance in ("iid", *_STREAMS)
+    ),
+    comparisons=tuple(
+        Comparison(
+            f"{name}: {chance} against iid",
+            f"{name} iid",
+            f"{name} {chance}",
+            claim="helps" if chance == "weyl" else "reset removes the gain",
+        )
+        for name in _GAMES
+        for chance in _STREAMS
+    ),
+    seeds=100,
+    notes=("The paper's figures of this ablation are not known to us; budgets are those of ccs-main.",),
+)
