@@ -164,8 +164,9 @@ class Plan:
 def plan(nodes: Sequence[NodeResources], needs: Needs) -> Plan:
     """Places the parts, then the workers, on `nodes`: all that each has for this run.
 
-    PlacementError when they do not fit; ValueError when the driver's node is not among `nodes`. The best of three quick
-    ways (groups spread, packed, taken apart), not a search: where every byte counts it may miss what would just fit.
+    Takes the first of three quick ways that works (groups spread, packed, taken apart) and searches no further: where
+    every byte counts it may miss what just fits. PlacementError when they do not fit; ValueError when the driver's node
+    is not among `nodes`.
     """
     if not nodes:
         raise PlacementError("the cluster has no node, so nothing can be placed: start one, or wait for one to join.")
