@@ -13,10 +13,12 @@ from buffers.rows import Rows
 class Delta(NamedTuple):
     """Slots written since an earlier version: `rows[k]` (copies) now stand in slot `index[k]` i8, ascending.
 
-    `version` is what to ask with next time. A mirror that applies every delta equals `view()`.
+    `version` is what to ask with next time, `seen` the number of rows ever offered. A mirror (buffers/mirror.py) that
+    applies every delta equals `view()`.
     """
 
     version: int
+    seen: int
     index: NDArray[np.int64]  # type: ignore[assignment]  # hides a method of tuple that nobody needs
     rows: Rows
 
@@ -65,14 +67,22 @@ class Store(Kept, Protocol):
         """Adds the rows of a chunk unless they are in already; whether they were added."""
 
 
-class RowBuffer(Buffer, Protocol):
+class Readable(Protocol):
+    """Single rows to read: a buffer's own, or a mirror's."""
+
+    @property
+    def seen(self) -> int:
+        """Rows ever offered."""
+
+    def view(self) -> Rows:
+        """All rows in slot order, without a copy; valid until the next change. Not to be written to."""
+
+
+class RowBuffer(Buffer, Readable, Protocol):
     """A buffer that keeps single rows in numbered slots 0 to size - 1."""
 
     def settle(self) -> None:
         """Brings the buffer to exactly min(seen, capacity) rows."""
-
-    def view(self) -> Rows:
-        """All rows in slot order, without a copy; valid until the next `add`. Not to be written to."""
 
     def delta(self, version: int) -> Delta:
         """Slots written since `version`: 0, or a version from the future, asks for all of them."""

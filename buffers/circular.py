@@ -71,7 +71,7 @@ class Circular:
         since = version if version <= self._seen else 0
         numbers = np.arange(max(since, self._seen - self.capacity), self._seen, dtype=np.int64)
         index = np.sort(numbers % self.capacity)
-        return Delta(self._seen, index, take(self._slots.columns, index))
+        return Delta(self._seen, self._seen, index, take(self._slots.columns, index))
 
     def sample(self, n: int, rng: np.random.Generator) -> Rows:
         """`n` rows drawn uniformly with replacement; raises ValueError when the buffer is empty."""

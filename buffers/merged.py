@@ -79,6 +79,14 @@ class Merged:
         weights = self.weights.copy()
         return self.sums / np.where(weights > 0, weights, 1.0)[:, None], weights
 
+    def delta(self, version: int) -> Snapshot:
+        """What makes another `Merged` equal to this one, by `apply`: its full state (views)."""
+        return self.snapshot()
+
+    def apply(self, delta: Snapshot) -> None:
+        """Takes over another buffer's state."""
+        self.restore(delta)
+
     def snapshot(self) -> Snapshot:
         """The full state (views)."""
         arrays = {name: getattr(self, name) for name in _STATE}

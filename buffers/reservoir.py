@@ -100,7 +100,7 @@ class Reservoir:
         self.settle()
         since = version if version <= self._version else 0
         index = np.flatnonzero(self._stamps[: self._held] > since)
-        return Delta(self._version, index, take(self._slots.columns, index))
+        return Delta(self._version, self._seen, index, take(self._slots.columns, index))
 
     def sample(self, n: int, rng: np.random.Generator) -> Rows:
         """`n` rows drawn uniformly with replacement; raises ValueError when the reservoir is empty."""

@@ -7,6 +7,7 @@ import numpy as np
 from buffers.buffer import Buffer, Delta, RowBuffer
 from buffers.chunks import ChunkId
 from buffers.frames import Snapshot
+from buffers.merged import Merged
 from buffers.rows import Rows
 
 B_co = TypeVar("B_co", bound=Buffer, covariant=True)
@@ -70,8 +71,8 @@ class Shard(Generic[B_co]):
         """See `RowBuffer.view`."""
         return self.buffer.view()
 
-    def delta(self: "Shard[RowBuffer]", version: int) -> Delta:
-        """See `RowBuffer.delta`."""
+    def delta(self: "Shard[RowBuffer | Merged]", version: int) -> Delta | Snapshot:
+        """What a mirror that stands at `version` lacks: see `RowBuffer.delta` and `Merged.delta`."""
         return self.buffer.delta(version)
 
     def sample(self: "Shard[RowBuffer]", n: int, rng: np.random.Generator) -> Rows:

@@ -69,17 +69,31 @@ class Sharded:
 
     def snapshot(self) -> Snapshot:
         """The state of all shards."""
-        parts = enumerate(shard.snapshot() for shard in self.shards)
-        return {f"shard{i}.{name}": value for i, part in parts for name, value in part.items()}
+        return join_snapshots([shard.snapshot() for shard in self.shards])
 
     def restore(self, snapshot: Snapshot) -> None:
         """Takes over a snapshot's state; raises ValueError when it has another number of shards."""
-        count = len({name.split(".", 1)[0] for name in snapshot})
-        if count != len(self.shards):
-            raise ValueError(f"the snapshot has {count} shards; there are {len(self.shards)} here")
-        for i, shard in enumerate(self.shards):
-            prefix = f"shard{i}."
-            shard.restore({k.removeprefix(prefix): v for k, v in snapshot.items() if k.startswith(prefix)})
+        for shard, part in zip(self.shards, split_snapshot(snapshot, len(self.shards)), strict=True):
+            shard.restore(part)
+
+
+def join_snapshots(parts: Sequence[Snapshot]) -> Snapshot:
+    """The snapshot of a store, from those of its shards; a single shard's is the store's."""
+    if len(parts) == 1:
+        return parts[0]
+    return {f"shard{i}.{name}": value for i, part in enumerate(parts) for name, value in part.items()}
+
+
+def split_snapshot(snapshot: Snapshot, shards: int) -> list[Snapshot]:
+    """The snapshots of a store's shards; ValueError when it was made of another number of shards."""
+    parts: dict[str, Snapshot] = {}
+    for name, value in snapshot.items():
+        shard, dot, entry = name.partition(".")
+        inner = dot and shard.startswith("shard") and shard[5:].isdigit()
+        parts.setdefault(shard if inner else "shard0", {})[entry if inner else name] = value
+    if len(parts) != shards:
+        raise ValueError(f"the snapshot has {len(parts)} shards; there are {shards} here")
+    return [parts[f"shard{i}"] for i in range(shards)]
 
 
 def buffers_of(store: Store) -> list[RowBuffer | Merged]:

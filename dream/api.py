@@ -67,13 +67,15 @@ def train(
     run_dir: str | Path | None = None,
     overrides: Sequence[str] = (),
     progress: bool = True,
+    go_on: bool = False,
     **changes: Any,
 ) -> Result:
     """Trains a preset, a YAML file or a configuration in a new run folder.
 
     `overrides` are `KEY=VALUE` strings, as on the command line; `changes` are the same as keywords, nested:
     `train("leduc-dream", iterations=50, sampling={"traversals": 500})`. Without `run_dir` the folder is
-    `runs/<preset>-<UTC time>`. Ctrl-C and SIGTERM commit and return with `interrupted` set.
+    `runs/<preset>-<UTC time>`. Ctrl-C and SIGTERM commit and return with `interrupted` set. With `go_on`, a run that
+    `run_dir` holds already goes on as by `resume`: the same call starts a run, and continues it when it is made again.
 
     Raises ConfigError for what cannot be run (an unknown preset, key, value), GameError for a game that
     cannot be trained on, RunFolderError for a folder that is already in use, DivergenceError for a fit whose
@@ -81,11 +83,13 @@ def train(
     """
     name, settings = _configuration(config, overrides, changes)  # before anything slow is loaded
     given = None if run_dir is None else _path(run_dir)
+    if go_on and given is None:
+        raise UsageError("to go on with a run needs its folder: give run_dir (--run-dir DIR).")
     from dream import wiring
 
     if given is not None:
         with _saying_how_to_go_on(given):
-            return wiring.train(settings, given, progress=progress)
+            return wiring.train(settings, given, progress=progress, go_on=go_on)
     folder = default_run_dir(name)
     try:
         with _saying_how_to_go_on(folder):

@@ -132,7 +132,13 @@ def train(
         str | None,
         typer.Option(metavar="DIR", help="A new run folder; runs/<preset>-<UTC time> if not given."),
     ] = None,
-    runtime: Annotated[str | None, typer.Option(help="local or ray; the same as runtime.kind=...")] = None,
+    runtime: Annotated[str | None, typer.Option(help="local, ray or auto; the same as runtime.kind=...")] = None,
+    address: Annotated[
+        str | None, typer.Option(help="Ray cluster: auto, HOST:PORT or ray://HOST:PORT; as runtime.address=...")
+    ] = None,
+    go_on: Annotated[
+        bool, typer.Option("--resume", help="Go on where --run-dir holds this run; start it where it does not.")
+    ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -145,12 +151,14 @@ def train(
       dream train leduc-dream-quick
       dream train leduc-dream iterations=500 sampling.traversals=1000 --run-dir runs/first
       dream train my.yaml seed=7 --json > result.json
+      dream train leduc-dream --runtime ray --run-dir /shared/leduc --resume      (the same command starts and goes on)
     """
     from dream import api
 
-    changes = [*(overrides or []), *([f"runtime.kind={runtime}"] if runtime else [])]
+    given = {"runtime.kind": runtime, "runtime.address": address}
+    changes = [*(overrides or []), *(f"{key}={value}" for key, value in given.items() if value)]
     with work(as_json):
-        result = api.train(preset, run_dir=run_dir, overrides=changes, progress=not quiet)
+        result = api.train(preset, run_dir=run_dir, overrides=changes, progress=not quiet, go_on=go_on)
     _report(result, as_json)
 
 

@@ -2,214 +2,172 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from actors.games import registry
 from actors.games.batch import Game
 from actors.games.tree import TreeGame
-from actors.sampling import chance, lanes
-from actors.sampling.exact import ExactSampler
-from actors.sampling.external import ExternalSampler
-from actors.sampling.outcome import OutcomeSampler
 from actors.strategies.bank import SimulatorBank, TreeBank
-from buffers.buffer import Store
-from buffers.circular import Circular
-from buffers.merged import Merged
-from buffers.reservoir import Reservoir
-from buffers.rows import regression_schema, transition_schema
-from buffers.shard import Shard
-from buffers.sharded import Sharded, buffers_of, split_capacity
 from dream import config as configuration
-from dream.config import AdvantageConfig, AverageConfig, RunConfig
-from dream.errors import ConfigError
+from dream.config import RunConfig
 from dream.evaluation.average import AverageOf
 from dream.identity import identity, refuse_foreign
 from dream.inspection import evaluations
-from dream.methods import METHODS, Method
+from dream.methods import Method
 from dream.results import Evaluation, Result
-from dream.runtime.learning import BaselineFit, advantage_fit, average_fit
-from dream.runtime.local import LocalRuntime, Parts, Sampler
-from dream.runtime.players import Players, TreePlayers
+from dream.runtime.assembly import Assembly
+from dream.runtime.backend import PartLostError
+from dream.runtime.cluster import ClusterRuntime
+from dream.runtime.local import LocalRuntime
+from dream.runtime.players import TreePlayers
+from dream.runtime.runtime import Runtime
 from dream.store import Commit, RunFolder
 from dream.telemetry.progress import Progress, make_progress
 from dream.telemetry.recorder import Recorder
 from dream.training import cfr, resuming
-from dream.training.interrupt import listening
+from dream.training.interrupt import Interrupt, listening
 from dream.training.run import Run
-from learners.baseline import BaselineLearner
-from learners.losses import advantage_loss, average_cross_entropy_loss, average_mse_loss
-from learners.networks import NetworkSpec
-from learners.regression import OptimiserSettings, RegressionLearner, RegressionLoss
 
 if TYPE_CHECKING:
     from open_spiel.python.policy import Policy
-
-_CHANCE_SEED = 201
 
 
 @dataclass
 class System:
     """The parts of one run."""
 
-    config: RunConfig
-    method: Method
-    game: Game
-    players: Players
+    assembly: Assembly
     bank: TreeBank | SimulatorBank
-    runtime: LocalRuntime
+    runtime: Runtime
 
     @classmethod
     def build(cls, config: RunConfig) -> System:
-        """Join the parts. Raises GameError or ConfigError for what cannot be run."""
-        device = _device(config)
-        torch.set_num_threads(max(1, config.runtime.threads))
-        sampling = config.sampling
-        game = registry.load(config.game, sampling.backend, sampling.enumerate_limit)
-        if not isinstance(game, TreeGame) and (settings := configuration.tree_settings(config)):
-            raise ConfigError(
-                f"{', '.join(settings)} needs the game tree, and {config.game} has more histories than "
-                f"sampling.enumerate_limit={sampling.enumerate_limit:,}."
-            )
-        method = METHODS[config.algorithm]
-        if isinstance(game, TreeGame):
-            tree_players = TreePlayers(game, config, device)
-            tree_bank = TreeBank(game, tree_players.advantage_table)
-            runtime = LocalRuntime(_parts(config, method, game, tree_players))
-            return cls(config, method, game, tree_players, tree_bank, runtime)
-        players = Players(game, config, device)
-        bank = SimulatorBank(players.from_advantages)
-        return cls(config, method, game, players, bank, LocalRuntime(_parts(config, method, game, players)))
+        """Join the parts in this process. Raises GameError or ConfigError for what cannot be run."""
+        assembly = Assembly.of(config)
+        return cls.around(assembly, LocalRuntime(assembly))
+
+    @classmethod
+    def around(cls, assembly: Assembly, runtime: Runtime) -> System:
+        """Join the parts around a runtime."""
+        return cls(assembly, _bank(assembly), runtime)
+
+    @property
+    def config(self) -> RunConfig:
+        """The run's configuration."""
+        return self.assembly.config
+
+    @property
+    def method(self) -> Method:
+        """The run's algorithm."""
+        return self.assembly.method
+
+    @property
+    def game(self) -> Game:
+        """The game."""
+        return self.assembly.game
 
     def average(self, folder: RunFolder) -> AverageOf:
         """Evaluates the run's average strategy."""
-        return AverageOf(self.config, self.method, self.players, self.bank, self.runtime, folder)
+        return AverageOf(self.config, self.method, self.assembly.players, self.bank, self.runtime, folder)
 
 
-def _device(config: RunConfig) -> torch.device:
-    wanted = config.runtime.device
-    if wanted == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("runtime.device=cuda, but torch sees no CUDA device; use runtime.device=auto or cpu.")
-    return torch.device("cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu")
-
-
-def _parts(config: RunConfig, method: Method, game: Game, players: Players) -> Parts:
-    stores = (_advantage_store(config, game, 0), _advantage_store(config, game, 1))
-    fits = [
-        advantage_fit(config.seed, p, players, config.advantage, _learner(players, p, config.advantage)) for p in (0, 1)
-    ]
-    streams = [chance.make(config.sampling.chance, lanes.derive(config.seed, _CHANCE_SEED, p)) for p in (0, 1)]
-    sampler = _sampler(config, method, game)
-    parts = Parts(
-        seed=config.seed,
-        traversals=1 if isinstance(sampler, ExactSampler) else config.sampling.traversals,
-        chunk=config.sampling.chunk,
-        sampler=sampler,
-        streams=(streams[0], streams[1]),
-        advantage_rows=stores,
-        advantage=(fits[0], fits[1]),
-        parallel=config.runtime.parallel_learners,
-    )
-    if method.average == "network":
-        parts.strategy_rows = (_strategy_store(config, game, 0), _strategy_store(config, game, 1))
-        averages = [
-            average_fit(config.seed, p, players, config.average, _learner(players, p, config.average)) for p in (0, 1)
-        ]
-        parts.average = (averages[0], averages[1])
-    if method.baseline:
-        inputs = players.history_inputs()
-        settings = config.baseline
-        optimiser = OptimiserSettings(settings.learning_rate, settings.clip)
-        scale = game.description.payoff_scale
-        learner = BaselineLearner(players.baseline_spec(inputs), inputs, optimiser, scale, players.device)
-        parts.baseline = BaselineFit(config.seed, players, settings, learner, inputs)
-        parts.transitions = Shard(Circular(transition_schema(game.history_column), settings.capacity))
-    return parts
-
-
-def _sampler(config: RunConfig, method: Method, game: Game) -> Sampler:
-    sampling = config.sampling
-    kind = method.sampler if sampling.sampler == "auto" else sampling.sampler
-    keep_strategy = method.average == "network"
-    if kind == "exact":
-        assert isinstance(game, TreeGame)
-        return ExactSampler(game, keep_strategy, double=_merged_advantages(config))
-    if kind == "external":
-        return ExternalSampler(game, keep_strategy)
-    scaled = sampling.reach_weight == "scaled"
-    return OutcomeSampler(game, sampling.epsilon, scaled, keep_strategy, keep_transitions=method.baseline)
-
-
-def _learner(players: Players, player: int, settings: AdvantageConfig | AverageConfig) -> RegressionLearner:
-    loss: RegressionLoss
-    spec: NetworkSpec
-    decay = False
-    if isinstance(settings, AdvantageConfig):
-        spec, loss = players.advantage_spec(player), advantage_loss
-    else:
-        decay = settings.decay == "linear"
-        spec = players.average_spec(player)
-        loss = average_mse_loss if settings.loss == "mse" else average_cross_entropy_loss
-    optimiser = OptimiserSettings(settings.learning_rate, settings.clip, decay)
-    return RegressionLearner(spec, loss, optimiser, players.device)
-
-
-def _advantage_store(config: RunConfig, game: Game, player: int) -> Store:
-    return _regression_store(config, game, player, config.advantage.capacity, _merged_advantages(config))
-
-
-def _merged_advantages(config: RunConfig) -> bool:
-    return config.advantage.buffer == "merged" or config.advantage.learner == "table"
-
-
-def _strategy_store(config: RunConfig, game: Game, player: int) -> Store:
-    return _regression_store(config, game, player, config.average.capacity, config.average.buffer == "merged")
-
-
-def _regression_store(config: RunConfig, game: Game, player: int, capacity: int, merged: bool) -> Store:
-    actions = game.description.num_actions
-    if merged:
-        assert isinstance(game, TreeGame)
-        return Shard(Merged(game.arrays.num_states[player], actions, game.offsets[player]))
-    schema = regression_schema(game.state_column, actions)
-    shards = config.runtime.shards
-    if shards == 1:
-        return Shard(Reservoir(schema, capacity))
-    return Sharded([Shard(Reservoir(schema, part)) for part in split_capacity(capacity, shards)])
+def _bank(assembly: Assembly) -> TreeBank | SimulatorBank:
+    players = assembly.players
+    if isinstance(players, TreePlayers):
+        return TreeBank(players.game, players.advantage_table)
+    return SimulatorBank(players.from_advantages)
 
 
 # --- what the API calls ------------------------------------------------------------------------------------
 
 
-def train(config: RunConfig, folder: Path, *, progress: bool) -> Result:
-    """Train `config` in a new run folder. Ctrl-C and SIGTERM commit and return with `interrupted` set."""
+def train(config: RunConfig, folder: Path, *, progress: bool, go_on: bool = False) -> Result:
+    """Train `config` in a new run folder. Ctrl-C and SIGTERM commit and return with `interrupted` set.
+
+    With `go_on`, a folder that holds a run already goes on as by `resume`, with what `config` changes.
+    """
     config = configuration.resolve(config)
-    system = System.build(config)
+    if go_on and RunFolder.holds_run(folder):
+        return _resume(RunFolder.open(folder), config, progress=progress)
+    assembly = _assembly(config)
     run_folder = RunFolder.create(folder, configuration.to_yaml(config))
     with run_folder.lock():
-        return _go(system, run_folder, None, make_progress(quiet=not progress))
+        return _go(assembly, run_folder, None, make_progress(quiet=not progress))
 
 
 def resume(folder: Path, overrides: Sequence[str], *, progress: bool) -> Result:
     """Go on from the newest commit, with `overrides` laid over the run's configuration."""
     run_folder = RunFolder.open(folder)
+    return _resume(run_folder, resuming.with_overrides(run_folder, overrides), progress=progress)
+
+
+def _resume(run_folder: RunFolder, config: RunConfig, *, progress: bool) -> Result:
     with run_folder.lock():
         shown = make_progress(quiet=not progress)
-        config = resuming.changed(run_folder, overrides)
+        changed = resuming.changed(run_folder, config)
         commit = resuming.find_commit(run_folder, config, shown)
-        system = System.build(config)
+        assembly = _assembly(config)
         if commit:
-            refuse_foreign(commit, identity(config, system.game.fingerprint))
-        if overrides:
+            refuse_foreign(commit, identity(config, assembly.game.fingerprint))
+        if changed:
             run_folder.write_config(configuration.to_yaml(config))
-        return _go(system, run_folder, commit, shown)
+        return _go(assembly, run_folder, commit, shown)
 
 
-def _go(system: System, folder: RunFolder, commit: Commit | None, progress: Progress) -> Result:
+def _assembly(config: RunConfig) -> Assembly:
+    """The driver's parts. On a cluster the learners have the device, and the driver plays on the CPU."""
+    return Assembly.of(config, on_cpu=on_cluster(config))
+
+
+def on_cluster(config: RunConfig) -> bool:
+    """Whether the run goes to a Ray cluster. Raises ConfigError for a configuration that cannot."""
+    settings = config.runtime
+    if settings.kind == "auto" and (settings.address or os.environ.get("RAY_ADDRESS")):
+        configuration.merged(config, {"runtime": {"kind": "ray"}})  # for what does not go with it
+        return True
+    return settings.kind == "ray"
+
+
+def _runtime(assembly: Assembly, progress: Progress) -> Runtime:
+    if not on_cluster(assembly.config):
+        return LocalRuntime(assembly)
+    from dream.runtime.ray_backend import RayBackend
+
+    settings = assembly.config.runtime
+    backend = RayBackend.connect(settings.address, settings.workers)
+    try:
+        return ClusterRuntime(assembly, backend, progress.warn)
+    except BaseException:
+        backend.close()
+        raise
+
+
+def _go(assembly: Assembly, folder: RunFolder, commit: Commit | None, progress: Progress) -> Result:
+    """Train to the end. Where a cluster loses more than workers, go back to the last commit as a resume does."""
+    config, losses, reached = assembly.config, 0, -1
+    with listening(progress.note) as interrupt:
+        while True:
+            try:
+                with closing(_runtime(assembly, progress)) as runtime:
+                    return _sitting(System.around(assembly, runtime), folder, commit, progress, interrupt)
+            except PartLostError as lost:
+                commit = resuming.find_commit(folder, config, progress)
+                done = commit.iteration if commit else 0
+                losses = losses + 1 if done == reached else 1
+                reached = done
+                if losses > config.runtime.recoveries:
+                    raise
+                progress.warn(f"{lost}; going back to iteration {done} (loss {losses} of {config.runtime.recoveries})")
+
+
+def _sitting(
+    system: System, folder: RunFolder, commit: Commit | None, progress: Progress, interrupt: Interrupt
+) -> Result:
     config = system.config
     resumed = bool(folder.metrics.read()) or commit is not None
     done = commit.iteration if commit else 0
@@ -218,10 +176,7 @@ def _go(system: System, folder: RunFolder, commit: Commit | None, progress: Prog
     for line in size_lines(system):
         progress.note(line)
     resume_after = done if resumed else None
-    with (
-        Recorder.start(folder, progress, config.iterations, resume_after) as recorder,
-        listening(progress.note) as interrupt,
-    ):
+    with Recorder.start(folder, progress, config.iterations, resume_after) as recorder:
         recorder.hyperparameters(config.model_dump(mode="json"), system.game.description.milli_unit)
         average = system.average(folder)
         run = Run(config, system.game.fingerprint, folder, system.bank, system.runtime, recorder, interrupt, average)
@@ -257,29 +212,18 @@ def predict_sizes(config: RunConfig) -> list[dict[str, Any]]:
 
 def sizes(system: System) -> list[dict[str, Any]]:
     """The same for parts that are already joined."""
-    parts, rows = system.runtime.parts, []
-    stores: dict[str, Store | None] = {
-        "advantage rows, player 0": parts.advantage_rows[0],
-        "advantage rows, player 1": parts.advantage_rows[1],
-        "strategy rows, player 0": parts.strategy_rows[0] if parts.strategy_rows else None,
-        "strategy rows, player 1": parts.strategy_rows[1] if parts.strategy_rows else None,
-        "transitions": parts.transitions,
-    }
-    for name, store in stores.items():
-        if store is not None:
-            rows.append({"part": name, "rows": store.capacity, "bytes": store_bytes(store)})
+    assembly, rows = system.assembly, []
+    for name in assembly.row_names():
+        shards = [assembly.predicted(name, index) for index in range(assembly.shards(name))]
+        rows.append(
+            {"part": _in_words(name), "rows": sum(rows for rows, _ in shards), "bytes": sum(b for _, b in shards)}
+        )
     return rows
 
 
-def store_bytes(store: Store) -> int:
-    """Bytes of a store when it is full."""
-    total = 0
-    for buffer in buffers_of(store):
-        if isinstance(buffer, Merged):
-            total += buffer.bytes
-        elif isinstance(buffer, Reservoir | Circular):
-            total += type(buffer).predicted_bytes(buffer.schema, buffer.capacity)
-    return total
+def _in_words(name: str) -> str:
+    kind, _, player = name.partition("_rows_")
+    return f"{kind} rows, player {player}" if player else kind
 
 
 def size_lines(system: System) -> list[str]:

@@ -185,13 +185,43 @@ class CheckpointConfig(_Section):
 class RuntimeConfig(_Section):
     """Where the work is done."""
 
-    kind: Literal["local", "ray"] = _field("local", "local is this process")
+    kind: Literal["auto", "local", "ray"] = _field(
+        "auto", "local is this process; auto is ray inside a Ray job or where an address is given, else local"
+    )
+    address: str | None = _field(
+        None, "Ray cluster to join: auto, HOST:PORT or ray://HOST:PORT; null starts one on this machine", min_length=1
+    )
+    workers: int = _field(
+        0,
+        "sampling processes on the cluster; 0, or auto, is one for each free CPU, also of nodes that join later",
+        "workers",
+        ge=0,
+        le=1_000_000,
+    )
+    in_flight: int = _field(2, "chunks that a worker holds: one runs, the others wait", "chunks", ge=1, le=1000)
+    learner_gpus: float = _field(
+        0, "GPUs of each learner on the cluster; below 1 several share one", "GPUs", ge=0, le=1024
+    )
+    start_timeout_seconds: float = _field(
+        300, "how long the first worker and the learners may take to start", "seconds", gt=0, le=1e7
+    )
+    chunk_timeout_seconds: float = _field(
+        600, "a worker that runs one chunk for longer is ended and its chunks given to others", "seconds", gt=0, le=1e7
+    )
+    recoveries: int = _field(
+        3, "how often in a row, without a new commit, the run goes back to its last one by itself", ge=0, le=1_000_000
+    )
     device: Literal["auto", "cpu", "cuda"] = _field("auto", "auto is a CUDA device where there is one")
     threads: int = _field(
         1, "torch threads; 0 is the number of cores (small networks are fastest on 1)", "threads", ge=0, le=4096
     )
     shards: int = _field(1, "shards of each reservoir", "shards", ge=1, le=65_536)
     parallel_learners: bool = _field(True, "fit both players side by side (simultaneous updates only)")
+
+    @field_validator("workers", mode="before")
+    @classmethod
+    def _auto_workers(cls, value: Any) -> Any:
+        return 0 if value == "auto" else value
 
 
 class RunConfig(_Section):
@@ -219,8 +249,13 @@ class RunConfig(_Section):
 
 def _conflicts(config: RunConfig) -> Iterator[str]:
     """What single fields cannot see, one sentence each."""
-    if config.runtime.kind == "ray":
-        yield "runtime.kind=ray is not available in this version; use runtime.kind=local."
+    if config.runtime.kind == "local" and config.runtime.address is not None:
+        yield f"runtime.address={config.runtime.address} does not go with runtime.kind=local; use runtime.kind=ray."
+    if config.runtime.kind == "ray" and config.sampling.chance != "iid":
+        yield (
+            f"sampling.chance={config.sampling.chance} does not go with runtime.kind=ray: its streams tie every chunk "
+            "to the one before; use runtime.kind=local, or sampling.chance=iid."
+        )
     sampling, sampler = config.sampling, config.sampling.sampler
     if config.algorithm in _WITH_BASELINE and sampler in ("external", "exact"):
         yield (

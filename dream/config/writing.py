@@ -70,7 +70,9 @@ _PAGE_END = """
 - `sampling.sampler=exact` draws no chance: only `sampling.chance=iid`.
 - A reservoir or circular buffer must hold one batch: `capacity` is at least `batch`; a reservoir has a row for each of
   `runtime.shards`.
-- `runtime.kind=ray` is known but not available in this version.
+- `sampling.chance=antithetic` and `weyl` need `runtime.kind=local`: their streams tie every chunk to the one before.
+- `runtime.address` goes with `runtime.kind=ray` or `auto`. The runtime may change whenever a run goes on: the networks
+  are the same bits on the same kind of hardware.
 """
 
 

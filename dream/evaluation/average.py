@@ -16,8 +16,8 @@ from dream.evaluation.exploitability import exploitability
 from dream.identity import identity, refuse_foreign
 from dream.methods import Method
 from dream.results import Evaluation
-from dream.runtime.local import LocalRuntime
 from dream.runtime.players import Players, TreePlayers
+from dream.runtime.runtime import Runtime
 from dream.store import ADVANTAGES, Commit, RunFolder
 from dream.store.standing import newest_commit
 from dream.telemetry.progress import warn
@@ -35,7 +35,7 @@ class AverageOf:
         method: Method,
         players: Players,
         bank: TreeBank | SimulatorBank,
-        runtime: LocalRuntime,
+        runtime: Runtime,
         folder: RunFolder,
     ) -> None:
         self._config = config

@@ -1,29 +1,23 @@
 """Learners bound to their buffers: which feed, which network or table, how many steps, from which seed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
-from actors.games.tree import TreeGame
 from actors.sampling import lanes
 from actors.strategies.strategy import Profile, StrategyProfile, TableProfile
-from buffers.buffer import Store
+from buffers.buffer import Readable
 from buffers.frames import Snapshot
 from buffers.merged import Merged
-from buffers.sharded import buffers_of
 from dream.config import AdvantageConfig, AverageConfig, BaselineConfig
 from dream.errors import DivergenceError
-from dream.runtime.players import TABLE, Players, next_probabilities
+from dream.runtime.players import TABLE, Baseline, Players, next_probabilities
 from learners.baseline import BaselineLearner, Transitions
 from learners.feed import MergedFeed, RegressionFeed, UniformFeed
 from learners.fit import FitMetrics
-from learners.inputs import HistoryInputs, StateInputs
+from learners.inputs import StateInputs
 from learners.networks import Parameters
-from learners.predict import Predictor
 from learners.regression import RegressionLearner
 from learners.table import exact_advantages, exact_baseline
 
@@ -31,6 +25,30 @@ from learners.table import exact_advantages, exact_baseline
 _ADVANTAGE: Final = 101
 _AVERAGE: Final = 102
 _BASELINE: Final = 103
+
+Buffers = Sequence[Readable | Merged]  # the shards of a store, or their mirrors
+
+
+class Fit(Protocol):
+    """A learner bound to its buffers."""
+
+    def fit(
+        self, iteration: int, buffers: Buffers, profile: Profile | None = None
+    ) -> tuple[Snapshot, dict[str, float]]:
+        """Fit to all rows: parameters (of the baseline: its message) and metrics. The baseline needs `profile`."""
+        ...
+
+    def result(self) -> Snapshot:
+        """What a fit before the last commit gave and is still in use: the baseline's message, otherwise nothing."""
+        ...
+
+    def snapshot(self) -> Snapshot:
+        """What a commit stores."""
+        ...
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Continue from `snapshot`."""
+        ...
 
 
 def _named(name: str, metrics: FitMetrics) -> dict[str, float]:
@@ -65,36 +83,9 @@ class _RegressionFit:
     scale: float
     learner: RegressionLearner
 
-    def _feed(self, store: Store) -> RegressionFeed:
-        inputs: StateInputs = self.players.state_inputs[self.player]
-        device = self.players.device
-        buffers = buffers_of(store)
-        if isinstance(buffers[0], Merged):
-            return MergedFeed(buffers[0], inputs, self.scale, device)
-        shards = [(buffer.view(), buffer.seen) for buffer in buffers if not isinstance(buffer, Merged)]
-        return UniformFeed(shards, inputs, self.settings.batch, self.scale, device)
-
-    def _run(self, iteration: int, store: Store, steps: int, fresh: bool) -> tuple[Parameters, FitMetrics]:
-        seed = lanes.derive(self.seed, self.purpose, iteration, self.player) >> 1
-        with _divergence(self.name, iteration, self.settings, self.player):
-            return self.learner.fit(self._feed(store), steps, seed, fresh)
-
-
-class AdvantageFit(_RegressionFit):
-    """One player's advantage network, or the exact table in its place."""
-
-    settings: AdvantageConfig
-
-    def fit(self, iteration: int, store: Store) -> tuple[Parameters, dict[str, float]]:
-        """Fit to all rows of the player: from scratch when its time has come, else from where it stands."""
-        settings = self.settings
-        if settings.learner == "table":
-            merged = buffers_of(store)[0]
-            assert isinstance(merged, Merged)
-            return {TABLE: exact_advantages(merged)}, {}
-        fresh = settings.starts_afresh(iteration)
-        parameters, metrics = self._run(iteration, store, settings.steps_in(iteration), fresh)
-        return parameters, _named(self.name, metrics)
+    def result(self) -> Snapshot:
+        """Nothing: the run keeps every network."""
+        return {}
 
     def snapshot(self) -> Snapshot:
         """The network where it stands: fits that start from scratch make it superfluous but harmless."""
@@ -104,53 +95,71 @@ class AdvantageFit(_RegressionFit):
         """Continue from `snapshot`."""
         self.learner.restore(snapshot)
 
+    def _feed(self, buffers: Buffers) -> RegressionFeed:
+        inputs: StateInputs = self.players.state_inputs[self.player]
+        device = self.players.device
+        if isinstance(buffers[0], Merged):
+            return MergedFeed(buffers[0], inputs, self.scale, device)
+        shards = [(buffer.view(), buffer.seen) for buffer in buffers if not isinstance(buffer, Merged)]
+        return UniformFeed(shards, inputs, self.settings.batch, self.scale, device)
+
+    def _run(self, iteration: int, buffers: Buffers, steps: int, fresh: bool) -> tuple[Parameters, FitMetrics]:
+        seed = lanes.derive(self.seed, self.purpose, iteration, self.player) >> 1
+        with _divergence(self.name, iteration, self.settings, self.player):
+            return self.learner.fit(self._feed(buffers), steps, seed, fresh)
+
+
+class AdvantageFit(_RegressionFit):
+    """One player's advantage network, or the exact table in its place."""
+
+    settings: AdvantageConfig
+
+    def fit(
+        self, iteration: int, buffers: Buffers, profile: Profile | None = None
+    ) -> tuple[Parameters, dict[str, float]]:
+        """Fit to all rows of the player: from scratch when its time has come, else from where it stands."""
+        settings = self.settings
+        if settings.learner == "table":
+            merged = buffers[0]
+            assert isinstance(merged, Merged)
+            return {TABLE: exact_advantages(merged)}, {}
+        fresh = settings.starts_afresh(iteration)
+        parameters, metrics = self._run(iteration, buffers, settings.steps_in(iteration), fresh)
+        return parameters, _named(self.name, metrics)
+
 
 class AverageFit(_RegressionFit):
     """One player's average network, always from scratch: evaluating changes nothing that is trained."""
 
     settings: AverageConfig
 
-    def fit(self, iteration: int, store: Store) -> tuple[Parameters, dict[str, float]]:
+    def fit(
+        self, iteration: int, buffers: Buffers, profile: Profile | None = None
+    ) -> tuple[Parameters, dict[str, float]]:
         """Fit to all strategy rows of the player."""
-        parameters, metrics = self._run(iteration, store, self.settings.steps, fresh=True)
+        parameters, metrics = self._run(iteration, buffers, self.settings.steps, fresh=True)
         return parameters, _named(self.name, metrics)
 
 
 class BaselineFit:
-    """DREAM's baseline: fitted once per iteration, asked for values by the sampler."""
+    """DREAM's baseline, fitted once per iteration; `baseline` answers the sampler."""
 
     def __init__(
-        self,
-        seed: int,
-        players: Players,
-        settings: BaselineConfig,
-        learner: BaselineLearner,
-        inputs: HistoryInputs,
+        self, seed: int, players: Players, settings: BaselineConfig, learner: BaselineLearner, baseline: Baseline
     ) -> None:
+        self.baseline = baseline
         self._seed = seed
         self._players = players
         self._settings = settings
         self._learner = learner
-        self._inputs = inputs
-        self._scale = players.game.description.payoff_scale
-        self._predictor = Predictor(players.baseline_spec(inputs), players.device)
         self._fitted = False
-        self._table: NDArray[np.float64] | None = None
-        if isinstance(players.game, TreeGame):
-            self._table = np.zeros((players.game.num_histories, players.game.description.num_actions))
         learner.start(lanes.derive(seed, _BASELINE) >> 1)
 
-    def values(self, keys: NDArray[Any]) -> NDArray[np.float64]:
-        """[n, A] player 0's Q(h, .) in chips; 0 before the first fit."""
-        if self._table is not None:
-            return self._table.take(keys, axis=0)
-        if not self._fitted:
-            return np.zeros((len(keys), self._players.game.description.num_actions))
-        return self._scale * self._predictor.values(self._inputs, keys).astype(np.float64)
-
-    def fit(self, iteration: int, store: Store, profile: Profile) -> dict[str, float]:
-        """Expected SARSA on the circular buffer, with `profile` at the next decisions."""
-        (buffer,) = buffers_of(store)
+    def fit(
+        self, iteration: int, buffers: Buffers, profile: Profile | None = None
+    ) -> tuple[Snapshot, dict[str, float]]:
+        """Expected SARSA on the circular buffer, with `profile` at the next decisions: its message, and metrics."""
+        (buffer,) = buffers
         assert not isinstance(buffer, Merged)
         assert isinstance(profile, TableProfile | StrategyProfile)
         rows = buffer.view()
@@ -158,38 +167,37 @@ class BaselineFit:
         transitions = Transitions(rows, lambda keys: next_probabilities(game, profile, keys))
         settings = self._settings
         if settings.learner == "table":
-            assert self._table is not None
+            assert self.baseline.table is not None
             sweeps = self._players.game.description.horizon + 1
-            self._table = exact_baseline(self._table, transitions, sweeps)
-            return {}
+            self.baseline.table = exact_baseline(self.baseline.table, transitions, sweeps)
+            return self.result(), {}
         with _divergence("baseline", iteration, settings):
             if settings.merge:
                 parameters, metrics = self._learner.fit_merged(transitions, settings.steps)
             else:
                 seed = lanes.derive(self._seed, _BASELINE, iteration) >> 1
                 parameters, metrics = self._learner.fit(transitions, settings.steps, settings.batch, seed)
-        self._publish(parameters)
-        return _named("baseline", metrics)
-
-    def _publish(self, parameters: Parameters) -> None:
-        self._predictor.load(parameters)
+        self.baseline.publish(parameters)
         self._fitted = True
-        if self._table is not None:
-            histories = np.arange(len(self._table), dtype=np.int32)
-            self._table = self._scale * self._predictor.values(self._inputs, histories).astype(np.float64)
+        return self.result(), _named("baseline", metrics)
+
+    def result(self) -> Snapshot:
+        """The baseline as samplers are told it."""
+        return self.baseline.message()
 
     def snapshot(self) -> Snapshot:
         """Network, moments and, in an enumerated game, the table of values in use."""
         snapshot = self._learner.snapshot() | {"fitted": self._fitted}
-        return snapshot | ({} if self._table is None else {"table": self._table.copy()})
+        return snapshot | ({} if self.baseline.table is None else {"table": self.baseline.table.copy()})
 
     def restore(self, snapshot: Snapshot) -> None:
         """Continue from `snapshot`."""
         self._learner.restore(snapshot)
-        if snapshot["fitted"]:
-            self._publish(self._learner.export())
-        if self._table is not None:
-            self._table = snapshot["table"].copy()
+        self._fitted = snapshot["fitted"]
+        if self._fitted:
+            self.baseline.publish(self._learner.export())
+        if "table" in snapshot:
+            self.baseline.table = snapshot["table"].copy()
 
 
 def advantage_fit(

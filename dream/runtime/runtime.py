@@ -16,8 +16,8 @@ class Runtime(Protocol):
         """States visited since the start of the run."""
         ...
 
-    def sample(self, iteration: int, traverser: int, profile: Profile) -> None:
-        """Play the iteration's traversals of `traverser` under `profile`; the rows go to the buffers."""
+    def sample(self, iteration: int, traversers: Sequence[int], profile: Profile) -> None:
+        """Play the iteration's traversals of each of `traversers` under `profile`; the rows go to the buffers."""
         ...
 
     def fit_advantages(self, iteration: int, players: Sequence[int]) -> list[Parameters]:
@@ -42,4 +42,8 @@ class Runtime(Protocol):
 
     def restore(self, parts: dict[str, Snapshot]) -> None:
         """Continue from `snapshot`."""
+        ...
+
+    def close(self) -> None:
+        """Let go of everything that works for the run."""
         ...

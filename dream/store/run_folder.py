@@ -64,6 +64,11 @@ class RunFolder:
             raise RunFolderError(f"{path} is not a run folder: {_CONFIG} is missing")
         return run
 
+    @staticmethod
+    def holds_run(path: str | Path) -> bool:
+        """Whether there is a run at `path`."""
+        return (Path(path) / _CONFIG).is_file()
+
     @property
     def config_text(self) -> str:
         """The resolved configuration, YAML."""

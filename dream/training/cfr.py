@@ -19,8 +19,7 @@ def train(run: Run, runtime: Runtime, method: Method, updates: Sequence[Sequence
     for t in run.iterations():
         run.bank.weigh(t)  # sigma^t enters the average with weight t
         for players in updates:
-            for traverser in players:
-                runtime.sample(t, traverser, run.bank.profile())
+            runtime.sample(t, players, run.bank.profile())  # each of them as the traverser
             for player, parameters in zip(players, runtime.fit_advantages(t, players), strict=True):
                 run.append(player, parameters)  # from here on the player's strategy is sigma^{t+1}
         if method.baseline:

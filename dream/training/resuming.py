@@ -12,15 +12,18 @@ from dream.store import ADVANTAGES, CheckpointError, Commit, RunFolder
 from dream.store.standing import lost_commits, metrics_gap, newest_commit
 from dream.telemetry.progress import Progress
 
-__all__ = ["changed", "find_commit"]
+__all__ = ["changed", "find_commit", "with_overrides"]
 
 
-def changed(folder: RunFolder, overrides: Sequence[str]) -> RunConfig:
-    """The run's configuration with `overrides`. Raises ConfigError for those that what is stored cannot follow."""
-    config = configuration.load(folder.path / "config.yaml")
-    if not overrides:
-        return config
-    new = configuration.resolve(configuration.with_overrides(config, overrides))
+def with_overrides(folder: RunFolder, overrides: Sequence[str]) -> RunConfig:
+    """The run's configuration with `overrides` laid over it."""
+    config = _stored(folder)
+    return configuration.resolve(configuration.with_overrides(config, overrides)) if overrides else config
+
+
+def changed(folder: RunFolder, new: RunConfig) -> bool:
+    """Whether `new` is not the run's configuration. Raises ConfigError for what a stored run cannot follow."""
+    config = _stored(folder)
     faults = [
         f"{key}={value(new, key)} cannot be set when a run goes on: it has been {value(config, key)} from its start."
         for key in sorted(SETTLED)
@@ -28,7 +31,11 @@ def changed(folder: RunFolder, overrides: Sequence[str]) -> RunConfig:
     ]
     if faults:
         raise ConfigError("\n".join(faults))
-    return new
+    return new != config
+
+
+def _stored(folder: RunFolder) -> RunConfig:
+    return configuration.load(folder.path / "config.yaml")
 
 
 def find_commit(folder: RunFolder, config: RunConfig, progress: Progress) -> Commit | None:
@@ -57,7 +64,7 @@ def find_commit(folder: RunFolder, config: RunConfig, progress: Progress) -> Com
 
 def _begin_anew(folder: RunFolder, progress: Progress) -> None:
     # Of the configuration on disk: overrides were not in force when the run was killed.
-    every = configuration.load(folder.path / "config.yaml").checkpoint.every
+    every = _stored(folder).checkpoint.every
     if lost := lost_commits(folder, every):
         raise CheckpointError(lost)
     stored = folder.metrics.read() or any(folder.networks.segments(kind) for kind in ADVANTAGES)

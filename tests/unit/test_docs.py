@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 import typer.main
 
-from dream import cli, wiring
+from dream import cli
 from dream import config as configuration
 from dream.identity import SETTLED
 from dream.laboratory.reproduce import NAMES as EXPERIMENTS
 from dream.laboratory.settings import LabSettings
+from dream.methods import METHODS
 from dream.telemetry.report import EVALUATION_KEYS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -187,7 +188,7 @@ def test_settled_keys_are_listed() -> None:
 
 def test_the_algorithms_of_the_readme_are_the_methods() -> None:
     rows = dict(re.findall(r"^\| `([a-z-]+)` \| (\w+) \|", text_of("README.md"), re.MULTILINE))
-    assert {name: rows[name] for name in wiring.METHODS} == {n: m.sampler for n, m in wiring.METHODS.items()}
+    assert {name: rows[name] for name in METHODS} == {n: m.sampler for n, m in METHODS.items()}
 
 
 def test_evaluation_keys_are_documented() -> None:

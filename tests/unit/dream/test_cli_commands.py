@@ -51,9 +51,9 @@ class FakeWiring(types.ModuleType):
             raise self.error
         return Result(folder, 7, 700, 3.5, [evaluation(3), evaluation(6)], self.interrupted)
 
-    def train(self, config: RunConfig, folder: Path, *, progress: bool) -> Result:
+    def train(self, config: RunConfig, folder: Path, *, progress: bool, go_on: bool = False) -> Result:
         assert isinstance(config, RunConfig)
-        self.calls.append(("train", (config, folder, progress)))
+        self.calls.append(("going on" if go_on else "train", (config, folder, progress)))
         return self._result(folder)
 
     def resume(self, folder: Path, overrides: Sequence[str], *, progress: bool) -> Result:
@@ -98,6 +98,12 @@ def test_train_reports_in_words(run: Run, wiring: FakeWiring) -> None:
     assert "run folder: here" in out
     [(_, (config, folder, progress))] = wiring.calls
     assert (config.seed, folder, progress) == (4, Path("here"), False)
+
+
+def test_train_takes_a_cluster_and_goes_on_where_asked(run: Run, wiring: FakeWiring) -> None:
+    run("train", "kuhn-dream-quick", "--runtime", "ray", "--address", "auto", "--run-dir", "here", "--resume")
+    [(what, (config, folder, _))] = wiring.calls
+    assert (what, config.runtime.kind, config.runtime.address, folder) == ("going on", "ray", "auto", Path("here"))
 
 
 def test_json_is_one_document_and_all_else_goes_to_standard_error(run: Run, wiring: FakeWiring) -> None:
@@ -234,7 +240,9 @@ def test_a_fault_of_ours_is_not_hidden(wiring: FakeWiring) -> None:
         (["train", "kuhn-dream", "--jsn"], "--json"),
         (["train", "kuhn-draem"], "did you mean 'kuhn-dream'"),
         (["train", "kuhn-dream", "iteratons=3"], "did you mean 'iterations'"),
-        (["train", "kuhn-dream", "--runtime", "ray"], "not available in this version"),
+        (["train", "kuhn-dream", "--runtime", "ray", "sampling.chance=weyl"], "use runtime.kind=local"),
+        (["train", "kuhn-dream", "--runtime", "local", "--address", "auto"], "use runtime.kind=ray"),
+        (["train", "kuhn-dream", "--resume"], "--run-dir DIR"),
         (["train", "kuhn-dream", "--runtime", "locl"], "did you mean 'local'"),
         (["train", "kuhn-dream", "--run-dir", "s3://bucket/run"], "only local run folders"),
         (["eval", "here", "--by", "exploitabilty"], "did you mean 'exploitability'"),

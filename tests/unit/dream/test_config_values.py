@@ -31,7 +31,7 @@ def test_defaults_are_the_published_ones() -> None:
         1,
     )
     assert (config.baseline.capacity, config.baseline.steps, config.baseline.batch) == (200_000, 1000, 512)
-    assert (config.checkpoint.every, config.checkpoint.keep, config.runtime.kind) == (10, 2, "local")
+    assert (config.checkpoint.every, config.checkpoint.keep, config.runtime.kind) == (10, 2, "auto")
 
 
 def test_configuration_is_frozen() -> None:
@@ -106,7 +106,8 @@ def test_all_faults_are_named_at_once() -> None:
 @pytest.mark.parametrize(
     ("preset", "overrides", "part"),
     [
-        ("leduc-dream", ["runtime.kind=ray"], "not available in this version"),
+        ("leduc-dream", ["runtime.kind=ray", "sampling.chance=weyl"], "sampling.chance=weyl"),
+        ("leduc-dream", ["runtime.kind=local", "runtime.address=auto"], "runtime.address=auto"),
         ("leduc-dream", ["sampling.sampler=external"], "algorithm=dream"),
         ("leduc-dream-avg", ["sampling.sampler=exact"], "algorithm=dream-avg"),
         ("leduc-sd-cfr", ["sampling.sampler=exact", "sampling.chance=weyl"], "sampling.chance=weyl"),

@@ -48,10 +48,11 @@ class World:
         return {}
 
     # the runtime
-    def sample(self, iteration: int, traverser: int, profile: Any) -> None:
+    def sample(self, iteration: int, traversers: Any, profile: Any) -> None:
         assert profile == "profile"
-        self.states += 10
-        self.calls.append(("sample", iteration, traverser))
+        for traverser in traversers:
+            self.states += 10
+            self.calls.append(("sample", iteration, traverser))
         if iteration == self._stop_in:
             self.interrupt.handle(signal.SIGTERM, None)
 

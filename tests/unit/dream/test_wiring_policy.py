@@ -108,7 +108,7 @@ def test_the_simulators_average_network_is_the_trees(tmp_path: Path) -> None:
     for player, parameters in enumerate(networks):
         keys = np.arange(6, dtype=np.int32) + 6 * player
         game = tree.game
-        table = tree.players.from_average(player, parameters).probabilities(
+        table = tree.assembly.players.from_average(player, parameters).probabilities(
             keys, game.state_codec(player).decode(keys)[1]
         )
         rows = {

@@ -1,0 +1,88 @@
+"""What a cluster offers: processes that hold a part each, calls to them, and objects that travel between them.
+
+`ray_backend.py` is the one implementation on a cluster; tests have one in this process that loses what it is told to.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from dream.errors import DreamError
+
+Handle = Any  # a process that holds a part
+Reference = Any  # a value that may not be there yet
+
+
+class PartLostError(DreamError):
+    """A process died, or its node, or something that it made was lost with it. The message says what is known."""
+
+
+class ResourcesError(DreamError):
+    """The cluster does not have what the run asks for; the message shows asked and available."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Resources of a process. `bytes` is what it will hold: shown and compared, not reserved."""
+
+    cpus: float = 0.0
+    gpus: float = 0.0
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Usage:
+    """A process as it stands: its resident memory in bytes."""
+
+    name: str
+    rss_bytes: int
+
+
+class Backend(Protocol):
+    """Spawns, calls, waits. Calls from here to one process are carried out one after another, in their order."""
+
+    def spawn(
+        self, name: str, make: Callable[..., Any], args: Sequence[Any], asked: Asked, near: Handle | None = None
+    ) -> Handle:
+        """Starts a process that holds `make(*args)`; returns at once. `near`: on that process's node where it fits."""
+        ...
+
+    def call(self, handle: Handle, method: str, *args: Any) -> Reference:
+        """Calls a method of the part; returns at once. References among `args` arrive as their values."""
+        ...
+
+    def call_for(self, count: int, handle: Handle, method: str, *args: Any) -> list[Reference]:
+        """The same for a method that returns a tuple of `count` values: a reference to each."""
+        ...
+
+    def put(self, value: Any) -> Reference:
+        """Publishes a value once, for any number of calls."""
+        ...
+
+    def get(self, references: Sequence[Reference]) -> list[Any]:
+        """Their values. Raises PartLostError where one is lost, or what the called method raised."""
+        ...
+
+    def wait(self, references: Sequence[Reference], seconds: float | None) -> list[Reference]:
+        """Those that are there (or failed), as soon as there is at least one; empty after `seconds`."""
+        ...
+
+    def kill(self, handle: Handle) -> None:
+        """Ends a process at once; one that is dead already is fine."""
+        ...
+
+    def free_cpus(self) -> float:
+        """CPUs on living nodes that no process of this run asks for."""
+        ...
+
+    def describe(self) -> str:
+        """The cluster in a few words: nodes, CPUs, GPUs, memory."""
+        ...
+
+    def usage(self) -> dict[str, float]:
+        """Scalars for telemetry, by slash names."""
+        ...
+
+    def close(self) -> None:
+        """Ends every process of this run."""
+        ...

@@ -1,0 +1,178 @@
+"""Ray as the backend: the only module that imports it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import ray
+from ray.exceptions import RayError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from dream.errors import DreamError
+from dream.runtime.backend import Asked, Handle, PartLostError, Reference
+
+_GIB = 2**30
+
+
+class ClusterError(DreamError):
+    """There is no cluster where the run was sent to."""
+
+
+class Host:
+    """The process of a part: an actor that makes it and calls its methods, one after another."""
+
+    def __init__(self, make: Callable[..., Any], args: Sequence[Any]) -> None:
+        self._part = make(*args)
+
+    def call(self, method: str, *args: Any) -> Any:
+        """Calls a method of the part."""
+        return getattr(self._part, method)(*args)
+
+    def node(self) -> str:
+        """The id of the node."""
+        return str(ray.get_runtime_context().get_node_id())
+
+
+class RayBackend:
+    """The processes of one run on a Ray cluster. Made by `connect`; `close` ends them all."""
+
+    def __init__(self, owned: bool) -> None:
+        self._owned = owned
+        self._handles: list[Handle] = []
+        self._host = ray.remote(Host)
+
+    @classmethod
+    def connect(cls, address: str | None, workers: int) -> RayBackend:
+        """Joins the cluster at `address` (or that of the Ray job this is part of), or starts one on this machine.
+
+        `workers`: how many a cluster of our own must have CPUs for, at least. Raises ClusterError where there is none.
+        """
+        quiet = {"log_to_driver": False, "configure_logging": False}
+        address = address or os.environ.get("RAY_ADDRESS")
+        if ray.is_initialized():
+            return cls(owned=False)
+        try:
+            with _own_signals():
+                if address is None:
+                    ray.init(num_cpus=max(workers, os.cpu_count() or 1), include_dashboard=False, **quiet)
+                else:
+                    ray.init(address=address, **quiet)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            where = address or "this machine"
+            raise ClusterError(f"no Ray cluster at {where}: {_first_line(error)}") from error
+        return cls(owned=True)
+
+    def spawn(
+        self, name: str, make: Callable[..., Any], args: Sequence[Any], asked: Asked, near: Handle | None = None
+    ) -> Handle:
+        """See `Backend.spawn`."""
+        options: dict[str, Any] = {"num_cpus": asked.cpus, "num_gpus": asked.gpus, "max_restarts": 0}
+        if near is not None:
+            (node,) = self.get([near.node.remote()])
+            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node, soft=True)
+        handle = self._host.options(**options).remote(make, args)
+        self._handles.append(handle)
+        return handle
+
+    def call(self, handle: Handle, method: str, *args: Any) -> Reference:
+        """See `Backend.call`."""
+        return handle.call.remote(method, *args)
+
+    def call_for(self, count: int, handle: Handle, method: str, *args: Any) -> list[Reference]:
+        """See `Backend.call_for`."""
+        references: list[Reference] = handle.call.options(num_returns=count).remote(method, *args)
+        return references
+
+    def put(self, value: Any) -> Reference:
+        """See `Backend.put`."""
+        with _losses():
+            return ray.put(value)
+
+    def get(self, references: Sequence[Reference]) -> list[Any]:
+        """See `Backend.get`."""
+        with _losses():
+            values: list[Any] = ray.get(list(references))
+        return values
+
+    def wait(self, references: Sequence[Reference], seconds: float | None) -> list[Reference]:
+        """See `Backend.wait`."""
+        if not references:
+            return []
+        one, _ = ray.wait(list(references), num_returns=1, timeout=seconds, fetch_local=False)
+        if not one:
+            return []
+        ready, _ = ray.wait(list(references), num_returns=len(references), timeout=0, fetch_local=False)
+        return list(ready)
+
+    def kill(self, handle: Handle) -> None:
+        """See `Backend.kill`."""
+        ray.kill(handle, no_restart=True)
+        self._handles.remove(handle)
+
+    def free_cpus(self) -> float:
+        """See `Backend.free_cpus`."""
+        return float(ray.available_resources().get("CPU", 0.0))
+
+    def describe(self) -> str:
+        """See `Backend.describe`."""
+        total, free = ray.cluster_resources(), ray.available_resources()
+        nodes = sum(bool(node["Alive"]) for node in ray.nodes())
+        parts = [f"{nodes} node{'' if nodes == 1 else 's'}"]
+        parts += [f"{free.get(what, 0):g} of {total.get(what, 0):g} {what}s free" for what in ("CPU", "GPU")]
+        return ", ".join([*parts, f"{total.get('memory', 0) / _GIB:.1f} GiB of memory"])
+
+    def usage(self) -> dict[str, float]:
+        """See `Backend.usage`."""
+        total, free = ray.cluster_resources(), ray.available_resources()
+        store = total.get("object_store_memory", 0.0)
+        return {
+            "cluster/cpus": total.get("CPU", 0.0),
+            "cluster/gpus": total.get("GPU", 0.0),
+            "cluster/nodes": float(sum(bool(node["Alive"]) for node in ray.nodes())),
+            "cluster/object_store_used_bytes": store - free.get("object_store_memory", store),
+        }
+
+    def close(self) -> None:
+        """See `Backend.close`."""
+        for handle in list(self._handles):
+            self.kill(handle)
+        if self._owned:
+            ray.shutdown()
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Keeps the program's handlers: Ray sets one that exits without a commit."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    previous = [signal.getsignal(number) for number in numbers]
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in zip(numbers, previous, strict=True):
+                signal.signal(number, handler)
+
+
+@contextmanager
+def _losses() -> Iterator[None]:
+    """Ray's errors as ours: what a called method raised as it was, everything else as something lost."""
+    try:
+        yield
+    except RayTaskError as error:
+        cause = error.cause
+        if isinstance(cause, RayError):
+            raise PartLostError(_first_line(cause)) from error
+        raise cause from error
+    except RayError as error:
+        raise PartLostError(_first_line(error)) from error
+
+
+def _first_line(error: BaseException) -> str:
+    """The kind of an error and the first line of its text."""
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
