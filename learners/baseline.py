@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from buffers.frames import Snapshot
-from buffers.merged import unique_transitions
+from buffers.merged import UniqueTransitions, unique_transitions
 from buffers.rows import Rows, length, take
 from learners.feed import resident
 from learners.fit import FitMetrics, Optimiser, fit, network_snapshot, restore_network
 from learners.inputs import HistoryInputs
 from learners.losses import baseline_loss
 from learners.networks import Network, NetworkSpec, Parameters
+from learners.ranks import ALONE, Ranks, agree, portion
 from learners.regression import OptimiserSettings
 
 _PORTION = 1 << 18  # transitions gathered at once
@@ -53,7 +54,10 @@ class Transitions:
 
 
 class BaselineLearner:
-    """One network for both players, in units of the largest payoff."""
+    """One network for both players, in units of the largest payoff.
+
+    Several `ranks` fit it together: all have the same transitions, and each evaluates its part of those drawn.
+    """
 
     def __init__(
         self,
@@ -62,12 +66,14 @@ class BaselineLearner:
         settings: OptimiserSettings,
         scale: float,
         device: torch.device,
+        ranks: Ranks = ALONE,
     ) -> None:
         self._network = Network(spec, device)
         self._optimiser = Optimiser(self._network, settings.learning_rate, settings.clip)
         self._inputs = inputs
         self._scale = scale
         self._device = device
+        self._ranks = ranks
 
     def start(self, seed: int) -> None:
         """Fresh weights, once at the start of a run."""
@@ -78,9 +84,15 @@ class BaselineLearner:
         return self._network.export()
 
     def fit(self, transitions: Transitions, steps: int, batch: int, seed: int) -> tuple[Parameters, FitMetrics]:
-        """`steps` minibatches of `batch` transitions."""
-        minibatches = self._minibatches(transitions, steps, batch, np.random.default_rng(seed))
-        weight = torch.ones(batch, device=self._device)
+        """`steps` minibatches of `batch` transitions. Raises ValueError where ranks differ in what they are given."""
+        if batch < self._ranks.size:
+            raise ValueError(f"the batch is {batch}; it must be at least the number of ranks, {self._ranks.size}")
+        agree(self._ranks, seed=seed, steps=steps, batch=batch, transitions=length(transitions.rows))
+        part = portion(self._ranks, batch)
+        minibatches = self._minibatches(transitions, steps, batch, part, np.random.default_rng(seed))
+        own = part.stop - part.start
+        # The loss divides by this rank's rows; the weight makes that all ranks' rows.
+        weight = torch.full((own,), own / batch, device=self._device)
 
         def loss(network: Network) -> Tensor:
             here, there, taken, paid, alive, sigma = next(minibatches)
@@ -89,20 +101,22 @@ class BaselineLearner:
                 target = paid + (q * sigma).sum(dim=1) * alive
             return baseline_loss(network(self._inputs.read(here)), taken, target, weight)
 
-        metrics = fit(self._network, self._optimiser, loss, steps)
+        metrics = fit(self._network, self._optimiser, loss, steps, ranks=self._ranks)
         return self._network.export(), metrics
 
     def _minibatches(
-        self, transitions: Transitions, steps: int, batch: int, rng: np.random.Generator
+        self, transitions: Transitions, steps: int, batch: int, part: slice, rng: np.random.Generator
     ) -> Iterator[tuple[Tensor, ...]]:
         """history, next history, action, reward, 1 where the game goes on, next probabilities: `steps` times.
 
-        Rows are gathered for many steps at once, but never more than a portion of bounded size.
+        Every rank draws the whole minibatches and gathers its `part` of each. Rows are gathered for many steps at
+        once, but never more than a portion of bounded size.
         """
-        portion = max(1, _PORTION // batch)
-        for first in range(0, steps, portion):
-            index = rng.integers(length(transitions.rows), size=min(portion, steps - first) * batch)
-            rows, next_probabilities = transitions.drawn(index, steps * batch)
+        own = part.stop - part.start
+        at_once = max(1, _PORTION // batch)
+        for first in range(0, steps, at_once):
+            drawn = rng.integers(length(transitions.rows), size=(min(at_once, steps - first), batch))
+            rows, next_probabilities = transitions.drawn(drawn[:, part].reshape(-1), steps * own)
             columns = (
                 rows["history"],
                 rows["next_history"],
@@ -111,15 +125,17 @@ class BaselineLearner:
                 (~rows["terminal"]).astype(np.float32),
                 next_probabilities.astype(np.float32),
             )
-            yield from zip(*(torch.split(resident(column, self._device), batch) for column in columns), strict=True)
+            yield from zip(*(torch.split(resident(column, self._device), own) for column in columns), strict=True)
 
     def fit_merged(self, transitions: Transitions, steps: int) -> tuple[Parameters, FitMetrics]:
         """`steps` full-batch steps on transitions merged by (history, action, next history): the exact gradient.
 
-        One forward pass over the histories gives the outputs and the targets at once.
+        One forward pass over the histories gives the outputs and the targets at once. Ranks split the merged
+        transitions; they must be given the same ones, or this raises ValueError.
         """
+        agree(self._ranks, steps=steps, transitions=length(transitions.rows))
         device = self._device
-        merged = unique_transitions(transitions.rows)
+        merged, share = self._part(unique_transitions(transitions.rows))
         going_on = ~merged.terminal
         histories = np.unique(np.concatenate([merged.history, merged.next_history[going_on]]))
         row = torch.from_numpy(np.searchsorted(histories, merged.history)).to(device)
@@ -131,7 +147,7 @@ class BaselineLearner:
         ).to(device)
         action = torch.from_numpy(merged.action.astype(np.int64)).to(device)
         reward = torch.from_numpy((merged.reward / self._scale).astype(np.float32)).to(device)
-        weight = torch.from_numpy((merged.count / merged.count.mean()).astype(np.float32)).to(device)
+        weight = torch.from_numpy(share.astype(np.float32)).to(device)
         features = self._inputs.read(histories)
 
         def loss(network: Network) -> Tensor:
@@ -140,8 +156,15 @@ class BaselineLearner:
                 target = reward + (output.index_select(0, following_row) * probabilities).sum(dim=1)
             return baseline_loss(output.index_select(0, row), action, target, weight)
 
-        metrics = fit(self._network, self._optimiser, loss, steps)
+        metrics = fit(self._network, self._optimiser, loss, steps, ranks=self._ranks)
         return self._network.export(), metrics
+
+    def _part(self, merged: UniqueTransitions) -> tuple[UniqueTransitions, NDArray[np.float64]]:
+        """The merged transitions of this rank, and weights f8 that make all ranks' losses the mean over all rows."""
+        part = portion(self._ranks, len(merged.count))
+        own = UniqueTransitions._make(column[part] for column in merged)
+        # The loss divides by this rank's number.
+        return own, own.count / merged.count.mean() * (len(own.count) / len(merged.count))
 
     def snapshot(self) -> Snapshot:
         """Weights and moments."""

@@ -1,6 +1,6 @@
 """Rows to minibatches on the learner's device."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,16 +10,22 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from buffers.merged import Merged
-from buffers.rows import Rows, concatenate, length
+from buffers.rows import Rows, concatenate
+from learners.draws import Draws
 from learners.inputs import StateInputs, TableStateInputs
+from learners.ranks import ALONE, Ranks, agree, portion
 
 _NOTHING = "none of the {} rows to fit to has a positive weight; more traversals must be sampled first"
-_AT_ONCE = 1 << 15  # rows that are merged at once, of as many minibatches as they make
+_AT_ONCE = 1 << 15  # rows that are gathered or merged at once, of as many minibatches as they make
 
 
 @dataclass(frozen=True)
 class RegressionBatch:
-    """A minibatch of advantage or strategy rows; weights have mean 1 over all rows of the buffer."""
+    """A minibatch of advantage or strategy rows, or this rank's part of it.
+
+    Weights are such that the loss, a mean over the rows here, summed over the ranks is the mean over the whole
+    minibatch of rows whose weights have mean 1 over all rows of the buffer.
+    """
 
     features: Tensor  # f4[n, F]
     legal: Tensor  # f4[n, A]
@@ -30,9 +36,12 @@ class RegressionBatch:
 class RegressionFeed(Protocol):
     """Gives the minibatches of one fit."""
 
+    @property
+    def ranks(self) -> Ranks:
+        """Who shares the minibatches, and so fits together."""
+
     def draw(self, generator: torch.Generator) -> RegressionBatch:
-        """A minibatch of the rows; uniform over them unless it is all of them."""
-        ...
+        """A minibatch of the rows, or this rank's part; uniform over them unless it is all of them."""
 
 
 class UniformFeed:
@@ -41,10 +50,15 @@ class UniformFeed:
     `shards`: each shard's rows and the number it has seen. A shard is drawn in proportion to what it has seen, a
     row in it uniformly. On the CPU the rows are not copied: they must not change while the feed is in use.
 
+    With several `ranks`, `numbers` says which of all shards this rank has (by default all, as all others). Every
+    rank draws the same minibatches, whoever has which shard, and evaluates the rows of its own shards; those of a
+    shard that several have are dealt out to them in turn.
+
     Where a batch has at least as many rows as the game has information states, the rows of a state are merged: its
     mean target with the sum of its weights. The gradient is the batch's own, for one forward pass over the states;
-    the loss lacks the scatter of a state's targets around their mean.
-    Raises ValueError where no row has a weight.
+    the loss lacks the scatter of a state's targets around their mean. Ranks sum what they merged, several
+    minibatches at once, and split the states.
+    Raises ValueError where no row has a weight, and where the ranks' shards do not fit together.
     """
 
     def __init__(
@@ -54,85 +68,109 @@ class UniformFeed:
         batch: int,
         scale: float,
         device: torch.device,
+        ranks: Ranks = ALONE,
+        numbers: Sequence[int] | None = None,
     ) -> None:
-        self._inputs = inputs
-        self._batch = batch
-        self._table = inputs if isinstance(inputs, TableStateInputs) and len(inputs.features) <= batch else None
-        self._merged: list[RegressionBatch] = []
-        self._generator: torch.Generator | None = None  # that drew them
+        self.ranks = ranks
         rows = shards[0][0] if len(shards) == 1 else concatenate([rows for rows, _ in shards])
         self._keys = resident(rows["key"], device)
         self._target = resident(rows["target"], device)
         self._weight = resident(rows["weight"], device)
-        self._target_scale = 1.0 / scale
-        sizes = np.array([length(rows) for rows, _ in shards])
-        seen = np.array([seen for _, seen in shards], np.float64)
-        means = [float(np.mean(rows["weight"], dtype=np.float64)) if length(rows) else 0.0 for rows, _ in shards]
-        total = float(np.dot(seen, means))
-        if not total > 0.0:
-            raise ValueError(_NOTHING.format(int(sizes.sum())))
-        self._weight_scale = float(seen.sum() / total)
-        self._shares = None if len(shards) == 1 else torch.from_numpy(seen / seen.sum()).to(device)
-        self._sizes = torch.from_numpy(sizes).to(device)
-        self._first = torch.from_numpy(np.cumsum(sizes) - sizes).to(device)
+        draws = Draws(shards, range(len(shards)) if numbers is None else numbers, device, ranks)
+        if not draws.weight > 0.0:
+            raise ValueError(_NOTHING.format(draws.rows))
+        columns = self._keys, self._target, self._weight
+        scales = 1.0 / scale, draws.seen / draws.weight
+        self._minibatches = _Minibatches(draws, columns, inputs, batch, *scales, ranks)
+        self._generator: torch.Generator | None = None
+        self._drawn: Iterator[RegressionBatch] = iter(())
 
     def draw(self, generator: torch.Generator) -> RegressionBatch:
-        """`batch` rows, or the states that they belong to."""
-        if self._table is not None:
-            if not self._merged or generator is not self._generator:
-                self._merged, self._generator = self._merge(self._table, generator), generator
-            return self._merged.pop()
-        keys, target, weight = self._rows(self._batch, generator)
-        features, legal = self._inputs.read(keys)
-        return RegressionBatch(features, legal, target, weight)
+        """`batch` rows, or the states that they belong to; several minibatches are drawn at once where that pays."""
+        if generator is not self._generator:
+            self._drawn, self._generator = self._minibatches.drawn(generator), generator
+        return next(self._drawn)
 
-    def _rows(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-        """Keys, targets and weights of `count` rows."""
-        index = self._index(count, generator)
-        target = self._target.index_select(0, index) * self._target_scale
-        weight = self._weight.index_select(0, index) * self._weight_scale
-        return self._keys.index_select(0, index), target, weight
 
-    def _merge(self, table: TableStateInputs, generator: torch.Generator) -> list[RegressionBatch]:
-        """Several minibatches at once, merged by state: one count over (minibatch, state) cells for all of them."""
-        states, batches = len(table.features), max(1, _AT_ONCE // self._batch)
-        keys, target, weight = self._rows(batches * self._batch, generator)
+@dataclass(frozen=True)
+class _Minibatches:
+    """What minibatches are made of. Apart from the feed: an iterator that the feed holds must not hold the feed."""
+
+    draws: Draws
+    columns: tuple[Tensor, Tensor, Tensor]  # keys, targets, weights of this rank's rows
+    inputs: StateInputs
+    batch: int
+    target_scale: float
+    weight_scale: float
+    ranks: Ranks
+
+    def drawn(self, generator: torch.Generator) -> Iterator[RegressionBatch]:
+        """One after the other, without end."""
+        inputs, batch = self.inputs, self.batch
+        at_once = max(1, _AT_ONCE // batch)
+        if isinstance(inputs, TableStateInputs) and len(inputs.features) <= batch:
+            while True:
+                index, counts = self.draws.draw(batch, at_once, generator, together=True)
+                yield from self._merge(inputs, *self._rows(index), counts)
+        while True:
+            index, counts = self.draws.draw(batch, 1 if self.ranks.size == 1 else at_once, generator)
+            yield from self._apart(*self._rows(index), counts)
+
+    def _rows(self, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        keys, target, weight = (column.index_select(0, index) for column in self.columns)
+        return keys, target * self.target_scale, weight * self.weight_scale
+
+    def _apart(self, keys: Tensor, target: Tensor, weight: Tensor, counts: list[int]) -> Iterator[RegressionBatch]:
+        """Minibatches of single rows."""
+        for own in zip(*(torch.split(column, counts) for column in (keys, target, weight)), strict=True):
+            features, legal = self.inputs.read(own[0])
+            # The loss divides by this rank's rows; the weights make that the whole minibatch's.
+            yield RegressionBatch(features, legal, own[1], own[2] * (len(own[2]) / self.batch))
+
+    def _merge(
+        self, table: TableStateInputs, keys: Tensor, target: Tensor, weight: Tensor, counts: list[int]
+    ) -> Iterator[RegressionBatch]:
+        """Minibatches of states: one count over (minibatch, state) cells for all of them."""
+        states, batches = len(table.features), len(counts)
         cell = table.rows(keys).long()
-        cell += torch.arange(batches, device=cell.device).repeat_interleave(self._batch) * states
-        weights = torch.bincount(cell, weight, batches * states)
-        sums = [torch.bincount(cell, weight * column, batches * states) for column in target.unbind(1)]
-        means = torch.stack(sums, dim=1) / weights.clamp(min=1e-30)[:, None]
-        # The loss divides by the number of states; these weights make that the number of rows.
-        weights *= states / self._batch
-        pairs = zip(torch.split(means.float(), states), torch.split(weights.float(), states), strict=True)
-        drawn = [RegressionBatch(table.features, table.legal, each, own) for each, own in pairs]
-        return drawn[::-1]  # to be taken from the end
-
-    def _index(self, count: int, generator: torch.Generator) -> Tensor:
-        device = self._keys.device
-        if self._shares is None:
-            return torch.randint(len(self._keys), (count,), generator=generator, device=device)
-        shard = torch.multinomial(self._shares, count, replacement=True, generator=generator)
-        place = torch.rand(count, generator=generator, device=device, dtype=torch.float64)
-        return self._first[shard] + (place * self._sizes[shard]).long()
+        number = torch.arange(batches, device=cell.device)
+        cell += number.repeat_interleave(torch.tensor(counts, device=cell.device), output_size=len(cell)) * states
+        columns = weight, *(weight * column for column in target.unbind(1))
+        # Of no rows at all, counts are integers.
+        sums = torch.stack([torch.bincount(cell, each, batches * states).to(weight.dtype) for each in columns], dim=1)
+        self.ranks.sum(sums)
+        part = portion(self.ranks, states)
+        features, legal = table.features[part], table.legal[part]
+        own = sums.view(batches, states, -1)[:, part]
+        means = own[:, :, 1:] / own[:, :, :1].clamp(min=1e-30)
+        # The loss divides by this rank's states; the weights make that the whole minibatch's rows.
+        weights = own[:, :, 0] * (len(features) / self.batch)
+        for mean, each in zip(means.unbind(0), weights.unbind(0), strict=True):
+            yield RegressionBatch(features, legal, mean, each)
 
 
 class MergedFeed:
     """All rows at once, merged per information state: the exact gradient of the loss over every row ever.
 
-    The loss itself lacks the scatter of the targets around their means. Raises ValueError where no row has a
-    weight.
+    The loss itself lacks the scatter of the targets around their means. With several `ranks`, all have the same
+    `merged` rows and split the information states. Raises ValueError where no row has a weight.
     """
 
-    def __init__(self, merged: Merged, inputs: StateInputs, scale: float, device: torch.device) -> None:
+    def __init__(
+        self, merged: Merged, inputs: StateInputs, scale: float, device: torch.device, ranks: Ranks = ALONE
+    ) -> None:
+        self.ranks = ranks
+        agree(ranks, rows=merged.seen)
         means, weights = merged.means()
         seen = np.flatnonzero(weights > 0.0)
         if not len(seen):
             raise ValueError(_NOTHING.format(merged.seen))
+        total = weights[seen].sum()
+        seen = seen[portion(ranks, len(seen))]
         keys = (seen + merged.offset).astype(np.int32)
         features, legal = inputs.read(keys)
-        # The loss divides by the number of rows; these weights make that the sum of all weights.
-        weight = weights[seen] * (len(seen) / weights[seen].sum())
+        # The loss divides by this rank's rows; these weights make that the sum of all weights.
+        weight = weights[seen] * (len(seen) / total)
         self._batch = RegressionBatch(
             features=features,
             legal=legal,
@@ -141,7 +179,7 @@ class MergedFeed:
         )
 
     def draw(self, generator: torch.Generator) -> RegressionBatch:
-        """Every information state that has rows."""
+        """Every information state that has rows, of this rank's part."""
         return self._batch
 
 

@@ -1,5 +1,6 @@
-"""The minibatch loop: the same for every network. No host synchronisation inside it."""
+"""The minibatch loop: the same for every network, and for one process or several. No host synchronisation inside it."""
 
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -9,8 +10,9 @@ from torch.optim.adam import adam
 
 from buffers.frames import Snapshot
 from learners.networks import Network
+from learners.ranks import ALONE, Ranks, agree
 
-Loss = Callable[[Network], Tensor]  # draws its own minibatch and returns a scalar
+Loss = Callable[[Network], Tensor]  # draws its own minibatch, or this rank's part of it, and returns a scalar
 
 
 @dataclass(frozen=True)
@@ -97,21 +99,31 @@ def restore_network(network: Network, optimiser: Optimiser, snapshot: Snapshot) 
     optimiser.restore({k.removeprefix("optimiser."): v for k, v in snapshot.items() if k.startswith("optimiser.")})
 
 
-def fit(network: Network, optimiser: Optimiser, loss: Loss, steps: int, decay: bool = False) -> FitMetrics:
+def fit(
+    network: Network, optimiser: Optimiser, loss: Loss, steps: int, decay: bool = False, ranks: Ranks = ALONE
+) -> FitMetrics:
     """`steps` optimiser steps on `loss`; with `decay` the learning rate falls linearly to 0.
 
-    Raises FloatingPointError if it ends in a loss that is not finite.
+    With several `ranks`, the loss is the sum of all ranks' losses, and so are gradient and metrics.
+    Raises FloatingPointError, on every rank, if it ends in a loss that is not finite; ValueError if ranks end with
+    different weights, since they did not start from the same.
     """
+    gradient = network.flat.grad
+    assert gradient is not None
     losses = torch.zeros((), device=network.flat.device)
     norms = torch.zeros((), device=network.flat.device)
     tail = max(1, steps // 10)
     for step in range(steps):
         value = loss(network)
         value.backward()  # type: ignore[no-untyped-call]
+        ranks.sum(gradient)
         with torch.no_grad():
             norms += optimiser.step(1.0 - step / steps if decay else 1.0)
         if step >= steps - tail:
             losses += value.detach()
+    ranks.sum(losses)
+    if ranks.size > 1:
+        agree(ranks, weights=zlib.crc32(network.flat.cpu().numpy().tobytes()))
     result = FitMetrics(float(losses) / tail, float(norms) / steps, steps)
     if not torch.isfinite(losses) or not torch.isfinite(network.flat).all():
         raise FloatingPointError(f"the fit diverged: loss {result.loss}, gradient norm {result.gradient_norm}")

@@ -10,6 +10,7 @@ from buffers.frames import Snapshot
 from learners.feed import RegressionFeed
 from learners.fit import FitMetrics, Optimiser, fit, network_snapshot, restore_network
 from learners.networks import Network, NetworkSpec, Parameters
+from learners.ranks import agree
 
 RegressionLoss = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # output, target, legal, weight
 
@@ -36,7 +37,11 @@ class RegressionLearner:
         self._device = device
 
     def fit(self, feed: RegressionFeed, steps: int, seed: int, fresh: bool) -> tuple[Parameters, FitMetrics]:
-        """Fit `steps` minibatches of `feed`; `fresh`: new weights and moments first. Random numbers from `seed`."""
+        """Fit `steps` minibatches of `feed`; `fresh`: new weights and moments first. Random numbers from `seed`.
+
+        The feed's ranks fit together; each must call this with the same arguments, or it raises ValueError.
+        """
+        agree(feed.ranks, seed=seed, steps=steps, fresh=fresh)
         start = torch.Generator().manual_seed(seed)
         generator = torch.Generator(self._device).manual_seed(int(torch.randint(2**62, (), generator=start)))
         if fresh:
@@ -47,7 +52,7 @@ class RegressionLearner:
             batch = feed.draw(generator)
             return self._loss(network(batch.features), batch.target, batch.legal, batch.weight)
 
-        metrics = fit(self._network, self._optimiser, loss, steps, self._decay)
+        metrics = fit(self._network, self._optimiser, loss, steps, self._decay, feed.ranks)
         return self._network.export(), metrics
 
     def snapshot(self) -> Snapshot:

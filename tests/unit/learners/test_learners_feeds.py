@@ -5,6 +5,8 @@ chance of a miss: relative deviations of 3.5 %, root mean square over the rows. 
 same n.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -13,6 +15,7 @@ from scipy import stats
 from buffers.merged import Merged
 from buffers.packing import TableStateCodec
 from buffers.rows import concatenate, take
+from learners.draws import Draws
 from learners.feed import MergedFeed, RegressionBatch, UniformFeed
 from learners.inputs import TableStateInputs
 from learners.losses import advantage_loss, average_cross_entropy_loss, average_mse_loss
@@ -165,15 +168,15 @@ def test_shards_in_proportion_to_size_are_rejected(inputs, rows):
     assert p_value(sharded_feed(inputs, rows, SIZES), shares()) < FALSE_ALARM
 
 
-def test_first_rows_of_a_shard_preferred_is_rejected(inputs, rows):
+def test_first_rows_of_a_shard_preferred_is_rejected(inputs, rows, monkeypatch):
     """Named mutant: the place in the shard is drawn as u^1.1 instead of u."""
 
-    class Preferring(UniformFeed):
-        def _index(self, count, generator):
-            place = torch.rand(count, generator=generator, dtype=torch.float64) ** 1.1
-            return (place * self._sizes[0]).long()
+    def preferring(self, count, generator):
+        place = torch.rand(count, generator=generator, dtype=torch.float64) ** 1.1
+        return self._only, (place * self._sizes[0]).long()
 
-    feed = Preferring([(numbered(rows), 50)], Unshared(inputs), DRAWS, 1.0, CPU)
+    monkeypatch.setattr(Draws, "_one", preferring)
+    feed = UniformFeed([(numbered(rows), 50)], Unshared(inputs), DRAWS, 1.0, CPU)
     assert p_value(feed, np.full(50, 1 / 50)) < FALSE_ALARM
 
 
@@ -216,7 +219,7 @@ def test_raw_weights_are_rejected(inputs, rows):
     class Raw(UniformFeed):
         def __init__(self, *arguments):
             super().__init__(*arguments)
-            self._weight_scale = 1.0
+            self._minibatches = replace(self._minibatches, weight_scale=1.0)
 
     with pytest.raises(AssertionError):
         check_factor_on_weights(lambda r: Raw([(r, 50)], inputs, 64, 1.0, CPU), rows)
