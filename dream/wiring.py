@@ -141,7 +141,7 @@ def _runtime(assembly: Assembly, progress: Progress) -> Runtime:
     settings = assembly.config.runtime
     backend = RayBackend.connect(settings.address, settings.workers)
     try:
-        return ClusterRuntime(assembly, backend, progress.warn)
+        return ClusterRuntime(assembly, backend, progress.note)
     except BaseException:
         backend.close()
         raise

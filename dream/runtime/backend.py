@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dream.errors import DreamError
+from dream.runtime.placement import NodeResources
 
 Handle = Any  # a process that holds a part
 Reference = Any  # a value that may not be there yet
@@ -23,28 +24,19 @@ class ResourcesError(DreamError):
 
 @dataclass(frozen=True)
 class Asked:
-    """Resources of a process. `bytes` is what it will hold: shown and compared, not reserved."""
+    """Resources that a process takes from its node, which is the one named where one is."""
 
     cpus: float = 0.0
     gpus: float = 0.0
     bytes: int = 0
-
-
-@dataclass(frozen=True)
-class Usage:
-    """A process as it stands: its resident memory in bytes."""
-
-    name: str
-    rss_bytes: int
+    node: str | None = None
 
 
 class Backend(Protocol):
     """Spawns, calls, waits. Calls from here to one process are carried out one after another, in their order."""
 
-    def spawn(
-        self, name: str, make: Callable[..., Any], args: Sequence[Any], asked: Asked, near: Handle | None = None
-    ) -> Handle:
-        """Starts a process that holds `make(*args)`; returns at once. `near`: on that process's node where it fits."""
+    def spawn(self, name: str, make: Callable[..., Any], args: Sequence[Any], asked: Asked) -> Handle:
+        """Starts a process that holds `make(*args)`; returns at once, whether or not there is room for it yet."""
         ...
 
     def call(self, handle: Handle, method: str, *args: Any) -> Reference:
@@ -71,8 +63,12 @@ class Backend(Protocol):
         """Ends a process at once; one that is dead already is fine."""
         ...
 
+    def nodes(self) -> list[NodeResources]:
+        """The living nodes, with all that they have."""
+        ...
+
     def free_cpus(self) -> float:
-        """CPUs on living nodes that no process of this run asks for."""
+        """CPUs of living nodes that nobody has taken."""
         ...
 
     def describe(self) -> str:

@@ -14,12 +14,17 @@ from buffers.frames import Snapshot
 from buffers.sharded import join_snapshots, split_snapshot
 from dream.runtime import assembly as names
 from dream.runtime.assembly import BASELINE, TRANSITIONS, Assembly
-from dream.runtime.backend import Asked, Backend, Handle, Reference
+from dream.runtime.backend import Asked, Backend, Handle, Reference, ResourcesError
 from dream.runtime.crew import Crew, check_same, real_clock
+from dream.runtime.needs import needs_of, shard_name
+from dream.runtime.placement import Needs, PlacementError, Plan
+from dream.runtime.placement import plan as plan_for
 from dream.runtime.players import profile_message
 from dream.runtime.services import FitReport, Introduction, LearnerService, ShardService
 from dream.runtime.tally import Meter, Tally
 from learners.networks import Parameters
+
+_LOOK_SECONDS = 1.0  # between two looks at what has started
 
 
 class _Learner:
@@ -59,33 +64,61 @@ class ClusterRuntime:
         self.states = 0
         self._assembly = assembly
         self._backend = backend
+        self._clock = clock
         self._meter = Meter()
-        mine = Introduction.of(assembly)
-        self._shards = {rows: self._spawn_shards(rows) for rows in assembly.row_names()}
-        self._learners = {name: self._spawn_learner(name) for name in assembly.fit_names()}
-        self._crew = Crew(assembly.config, backend, mine, notify, clock)
-        self._crew.start()
-        for theirs in self._gather([self._call(learner, "introduce") for learner in self._learners.values()]):
-            check_same(mine, theirs)
         self._unconfirmed: list[Reference] = []
         self._fits: dict[str, list[Reference]] = {}
         self._told = [0, 0]
         self._baseline: Any = {}
+        needs, mine = needs_of(assembly), Introduction.of(assembly)
+        plan = self._planned(needs)
+        for node in plan.nodes:
+            notify(str(node))
+        self._places = {
+            p.name: Asked(p.cpus, p.gpus, p.bytes, group.node) for group in plan.groups for p in group.parts
+        }
+        self._shards = {rows: self._spawn_shards(rows) for rows in assembly.row_names()}
+        self._learners = {name: self._spawn_learner(name) for name in assembly.fit_names()}
+        self._crew = Crew(assembly.config, needs, backend, mine, notify, clock)
+        self._crew.start()
+        self._await_learners(mine)
+
+    def _planned(self, needs: Needs) -> Plan:
+        """Where everything goes; waits for nodes to join, but not for ever: raises PlacementError then."""
+        deadline = self._clock() + self._assembly.config.runtime.start_timeout_seconds
+        while True:
+            try:
+                return plan_for(self._backend.nodes(), needs)
+            except PlacementError:
+                if self._clock() >= deadline:
+                    raise
+                self._backend.wait([], _LOOK_SECONDS)
 
     def _spawn_shards(self, rows: str) -> list[Handle]:
         assembly, handles = self._assembly, []
         for index in range(assembly.shards(rows)):
-            asked = Asked(bytes=assembly.predicted(rows, index)[1])
-            name = f"{rows}-{index}"
-            handles.append(self._backend.spawn(name, ShardService, (assembly.shard(rows, index),), asked))
+            name = shard_name(rows, index)
+            handles.append(self._backend.spawn(name, ShardService, (assembly.shard(rows, index),), self._places[name]))
         return handles
 
     def _spawn_learner(self, name: str) -> _Learner:
-        assembly, rows = self._assembly, names.rows_of(name)
-        mirrored = sum(assembly.predicted(rows, index)[1] for index in range(assembly.shards(rows)))
-        asked = Asked(gpus=assembly.config.runtime.learner_gpus, bytes=mirrored)
-        handle = self._backend.spawn(name, LearnerService, (assembly.config, name), asked)
-        return _Learner(self._backend, handle, self._shards[rows])
+        handle = self._backend.spawn(name, LearnerService, (self._assembly.config, name), self._places[name])
+        return _Learner(self._backend, handle, self._shards[names.rows_of(name)])
+
+    def _await_learners(self, mine: Introduction) -> None:
+        seconds = self._assembly.config.runtime.start_timeout_seconds
+        waiting = {self._call(learner, "introduce"): name for name, learner in self._learners.items()}
+        deadline = self._clock() + seconds
+        while waiting:
+            ready = self._backend.wait(list(waiting), _LOOK_SECONDS)
+            for theirs in self._gather(ready):
+                check_same(mine, theirs)
+            waiting = {reference: name for reference, name in waiting.items() if reference not in ready}
+            if waiting and self._clock() >= deadline:
+                raise ResourcesError(
+                    f"{', '.join(waiting.values())} did not start within runtime.start_timeout_seconds={seconds:g}; "
+                    f"the cluster has {self._backend.describe()}."
+                )
 
     # --- sampling ---
 

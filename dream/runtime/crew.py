@@ -9,6 +9,7 @@ from buffers.chunks import Chunk
 from dream.config import RunConfig
 from dream.errors import DreamError
 from dream.runtime.backend import Asked, Backend, Handle, PartLostError, Reference, ResourcesError
+from dream.runtime.placement import Needs
 from dream.runtime.schedule import Limits, Schedule, WorkerId
 from dream.runtime.services import ChunkReport, Introduction, SamplerService
 
@@ -30,15 +31,23 @@ class _Call:
 
 
 class Crew:
-    """Plays chunks on as many workers as `runtime.workers` says; 0 is one for every free CPU.
+    """Plays chunks on as many workers as `needs` says; auto is one for every free CPU, while there are chunks for it.
 
     Workers come and go while it plays. Results come back in chunk order, each once (dream/runtime/schedule.py).
     """
 
     def __init__(
-        self, config: RunConfig, backend: Backend, mine: Introduction, notify: Callable[[str], None], clock: Clock
+        self,
+        config: RunConfig,
+        needs: Needs,
+        backend: Backend,
+        mine: Introduction,
+        notify: Callable[[str], None],
+        clock: Clock,
     ) -> None:
         settings = config.runtime
+        self._asked = Asked(cpus=needs.worker_cpus)
+        self._needs = needs
         self._config = config
         self._backend = backend
         self._mine = mine
@@ -112,22 +121,22 @@ class Crew:
         elif now - self._alone_since > self._config.runtime.start_timeout_seconds:
             raise ResourcesError(
                 f"no worker has started within runtime.start_timeout_seconds={now - self._alone_since:.0f}: each asks "
-                f"for {_ASKED.cpus:g} CPU; the cluster has {self._backend.describe()}."
+                f"for {self._asked.cpus:g} CPU; the cluster has {self._backend.describe()}."
             )
 
     def _missing(self) -> int:
-        wanted, present = self._config.runtime.workers, len(self._workers) + len(self._starting)
-        if wanted:
+        wanted, present = self._needs.workers, len(self._workers) + len(self._starting)
+        if wanted != "auto":
             return max(0, wanted - present)
         if self._starting:  # what they take is not yet seen in what is free
             return 0
-        free = int(self._backend.free_cpus() / _ASKED.cpus)
-        return free if present else max(1, free)
+        room = max(int(self._backend.free_cpus() / self._asked.cpus), 0 if present else 1)
+        return room if self._needs.most_workers is None else min(room, self._needs.most_workers - present)
 
     def _start(self) -> None:
         self._started += 1
         name = f"worker-{self._started}"
-        handle = self._backend.spawn(name, SamplerService, (self._config,), _ASKED)
+        handle = self._backend.spawn(name, SamplerService, (self._config,), self._asked)
         self._starting[self._backend.call(handle, "introduce")] = (name, handle)
 
     def _lose(self, worker: WorkerId, reason: str) -> None:
@@ -174,9 +183,6 @@ class Crew:
         check_same(self._mine, theirs)
         self._workers[name] = handle
         self._schedule.worker_joined(name)
-
-
-_ASKED = Asked(cpus=1.0)
 
 
 def check_same(mine: Introduction, theirs: Introduction) -> None:

@@ -40,13 +40,17 @@ class PlacementError(DreamError):
 
 @dataclass(frozen=True)
 class NodeResources:
-    """What a node has, or has left."""
+    """What a node has, or has left. `name` is what people know it by; the id, where it has none."""
 
     id: str
     cpus: float
     gpus: float = 0.0
     memory_bytes: int = 0
     object_store_bytes: int = 0
+    name: str = ""
+
+    def __str__(self) -> str:
+        return self.name or self.id
 
 
 @dataclass(frozen=True)
@@ -142,7 +146,7 @@ class NodePlan:
     def __str__(self) -> str:
         workers = "1 worker" if self.workers == 1 else f"{self.workers} workers"
         return (
-            f"{self.node.id}: {', '.join((*self.parts, workers))}; "
+            f"{self.node}: {', '.join((*self.parts, workers))}; "
             f"memory {in_bytes(self.memory_bytes)} of {in_bytes(self.node.memory_bytes)}, "
             f"object store {in_bytes(self.object_store_bytes)} of {in_bytes(self.node.object_store_bytes)}"
         )
@@ -437,7 +441,7 @@ def _reserve_driver(rooms: Sequence[_Room], needs: Needs) -> None:
     _keep_for_driver(rooms, needs)
     if not room.take(_Amounts(memory=needs.driver_bytes)):
         raise PlacementError(
-            f"the driver asks for {in_bytes(needs.driver_bytes)} of memory, and its node {room.node.id} has "
+            f"the driver asks for {in_bytes(needs.driver_bytes)} of memory, and its node {room.node} has "
             f"{in_bytes(room.memory)}: start it on a larger node."
         )
 
@@ -473,7 +477,7 @@ def _refuse_giant(part: Part, nodes: Sequence[NodeResources]) -> None:
         return
     biggest = _nearest(asked, rooms)
     raise PlacementError(
-        f"{_asks(part)}, and no node has that: the biggest, {biggest.node.id}, has {biggest.left.words(asked)}; "
+        f"{_asks(part)}, and no node has that: the biggest, {biggest.node}, has {biggest.left.words(asked)}; "
         f"{_REMEDY[part.role]}."
     )
 
@@ -484,7 +488,7 @@ def _nothing_left(part: Part, rooms: Sequence[_Room], needs: Needs) -> str:
     total = sum(map(_of_part, needs.parts), _Amounts(_count(needs.driver_cpus), 0, needs.driver_bytes, 0))
     there = sum((_of_node(room.node) for room in rooms), _Amounts())
     return (
-        f"{_asks(part)}, and no node has that left: the emptiest, {room.node.id}, has {room.left.words(asked)} left; "
+        f"{_asks(part)}, and no node has that left: the emptiest, {room.node}, has {room.left.words(asked)} left; "
         f"all shards, learners and the driver ask for {total.words()}, the cluster has {there.words(total)}."
     )
 

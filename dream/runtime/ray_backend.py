@@ -15,6 +15,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dream.errors import DreamError
 from dream.runtime.backend import Asked, Handle, PartLostError, Reference
+from dream.runtime.placement import NodeResources
 
 _GIB = 2**30
 
@@ -32,10 +33,6 @@ class Host:
     def call(self, method: str, *args: Any) -> Any:
         """Calls a method of the part."""
         return getattr(self._part, method)(*args)
-
-    def node(self) -> str:
-        """The id of the node."""
-        return str(ray.get_runtime_context().get_node_id())
 
 
 class RayBackend:
@@ -67,14 +64,11 @@ class RayBackend:
             raise ClusterError(f"no Ray cluster at {where}: {_first_line(error)}") from error
         return cls(owned=True)
 
-    def spawn(
-        self, name: str, make: Callable[..., Any], args: Sequence[Any], asked: Asked, near: Handle | None = None
-    ) -> Handle:
-        """See `Backend.spawn`."""
-        options: dict[str, Any] = {"num_cpus": asked.cpus, "num_gpus": asked.gpus, "max_restarts": 0}
-        if near is not None:
-            (node,) = self.get([near.node.remote()])
-            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node, soft=True)
+    def spawn(self, name: str, make: Callable[..., Any], args: Sequence[Any], asked: Asked) -> Handle:
+        """See `Backend.spawn`. A node that is gone by then is replaced by any other."""
+        options: dict[str, Any] = {"num_cpus": asked.cpus, "num_gpus": asked.gpus, "memory": asked.bytes or None}
+        if asked.node is not None:
+            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(asked.node, soft=True)
         handle = self._host.options(**options).remote(make, args)
         self._handles.append(handle)
         return handle
@@ -114,6 +108,10 @@ class RayBackend:
         ray.kill(handle, no_restart=True)
         self._handles.remove(handle)
 
+    def nodes(self) -> list[NodeResources]:
+        """See `Backend.nodes`."""
+        return [_resources(node) for node in ray.nodes() if node["Alive"]]
+
     def free_cpus(self) -> float:
         """See `Backend.free_cpus`."""
         return float(ray.available_resources().get("CPU", 0.0))
@@ -121,7 +119,7 @@ class RayBackend:
     def describe(self) -> str:
         """See `Backend.describe`."""
         total, free = ray.cluster_resources(), ray.available_resources()
-        nodes = sum(bool(node["Alive"]) for node in ray.nodes())
+        nodes = len(self.nodes())
         parts = [f"{nodes} node{'' if nodes == 1 else 's'}"]
         parts += [f"{free.get(what, 0):g} of {total.get(what, 0):g} {what}s free" for what in ("CPU", "GPU")]
         return ", ".join([*parts, f"{total.get('memory', 0) / _GIB:.1f} GiB of memory"])
@@ -133,7 +131,7 @@ class RayBackend:
         return {
             "cluster/cpus": total.get("CPU", 0.0),
             "cluster/gpus": total.get("GPU", 0.0),
-            "cluster/nodes": float(sum(bool(node["Alive"]) for node in ray.nodes())),
+            "cluster/nodes": float(len(self.nodes())),
             "cluster/object_store_used_bytes": store - free.get("object_store_memory", store),
         }
 
@@ -143,6 +141,13 @@ class RayBackend:
             self.kill(handle)
         if self._owned:
             ray.shutdown()
+
+
+def _resources(node: dict[str, Any]) -> NodeResources:
+    has = node["Resources"]
+    memory, store = (int(has.get(name, 0)) for name in ("memory", "object_store_memory"))
+    cpus, gpus = has.get("CPU", 0.0), has.get("GPU", 0.0)
+    return NodeResources(node["NodeID"], cpus, gpus, memory, store, f"node {node['NodeManagerAddress']}")
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from dream.runtime.assembly import Assembly
 from dream.runtime.backend import PartLostError, ResourcesError
 from dream.runtime.cluster import ClusterRuntime
 from dream.runtime.local import LocalRuntime
+from dream.runtime.placement import PlacementError
 from dream.runtime.runtime import Runtime
 from dream.runtime.schedule import ChunkLostError
 from dream.training import cfr
@@ -120,7 +121,7 @@ def test_another_seed_gives_other_bits() -> None:
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_any_number_of_workers_gives_the_same_bits(workers: int) -> None:
     config = config_of("dream", runtime__workers=workers)
-    system, backend, _ = cluster(config)
+    system, backend, _ = cluster(config, cpus=4)
     check_same(Bench(system), Bench(local(config)))
     assert sum(process.name.startswith("worker") for process in backend.processes) == workers
 
@@ -189,6 +190,19 @@ def test_no_worker_at_all_is_an_error_that_says_what_there_is() -> None:
 
     with pytest.raises(ResourcesError, match=r"no worker has started .* each asks for 1 CPU; the cluster has 1 node"):
         Bench(cluster(config_of("sd-cfr"), before)[0])
+
+
+def test_parts_that_do_not_fit_are_refused_with_both_sizes() -> None:
+    backend = InlineBackend()
+    backend.memory_bytes = 600 * 2**20
+    with pytest.raises(PlacementError, match=r"advantage_0 asks for 350\.0 MiB .*300 rows|has .* left"):
+        ClusterRuntime(Assembly.of(config_of("sd-cfr")), backend, lambda text: None, backend.clock)
+    assert backend.processes == []
+
+
+def test_nobody_starts_more_workers_than_there_are_chunks() -> None:
+    _, backend, _ = cluster(config_of("sd-cfr"), cpus=64)
+    assert sum(process.name.startswith("worker") for process in backend.processes) == 4  # of 30 traversals, 100 in all
 
 
 def test_what_a_worker_raises_reaches_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dream.runtime.backend import Asked, PartLostError
+from dream.runtime.placement import NodeResources
 
 
 @dataclass(eq=False)
@@ -44,6 +45,7 @@ class InlineBackend:
         self, cpus: int = 2, before: Callable[[Process, str, int], str | None] = lambda process, method, number: None
     ) -> None:
         self.processes: list[Process] = []
+        self.memory_bytes = 2**40
         self.cpus = cpus
         self.closed = False
         self.calls = 0
@@ -54,7 +56,7 @@ class InlineBackend:
         self.seconds += 0.001
         return self.seconds
 
-    def spawn(self, name: str, make: Any, args: Sequence[Any], asked: Asked, near: Any = None) -> Process:
+    def spawn(self, name: str, make: Any, args: Sequence[Any], asked: Asked) -> Process:
         process = Process(name)
         self.processes.append(process)
         process.part = make(*args)
@@ -99,6 +101,9 @@ class InlineBackend:
         for call in handle.queue:
             self._settle(call, PartLostError(f"{handle.name} was killed"))
         handle.queue.clear()
+
+    def nodes(self) -> list[NodeResources]:
+        return [NodeResources("here", self.cpus, 0, self.memory_bytes, 2**40)]
 
     def free_cpus(self) -> float:
         return self.cpus - sum(p.alive for p in self.processes if p.name.startswith("worker"))

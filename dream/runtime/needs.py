@@ -1,0 +1,38 @@
+"""What a run asks of a cluster, from its configuration: every part with its predicted memory. Pure."""
+
+import math
+
+from dream.runtime import assembly as names
+from dream.runtime.assembly import Assembly
+from dream.runtime.placement import Needs, Part
+
+# A process before it holds anything: the interpreter with torch and the game's tables of a small game.
+PROCESS_BYTES = 350 * 2**20
+WORKER_CPUS = 1.0
+
+
+def needs_of(assembly: Assembly) -> Needs:
+    """Shards and learners with their bytes when full, and as many workers as `runtime.workers` says or find chunks."""
+    settings = assembly.config.runtime
+    parts = []
+    for fit in assembly.fit_names():
+        rows = names.rows_of(fit)
+        shards = [assembly.predicted(rows, index) for index in range(assembly.shards(rows))]
+        mirrored = PROCESS_BYTES + sum(size for _, size in shards)
+        parts.append(Part(fit, "learner", mirrored, gpus=settings.learner_gpus))
+        for index, (count, size) in enumerate(shards):
+            detail = f"{count:,} rows of {size / max(count, 1):.0f} bytes"
+            parts.append(Part(shard_name(rows, index), "shard", PROCESS_BYTES + size, feeds=fit, detail=detail))
+    chunks = math.ceil(assembly.traversals / assembly.config.sampling.chunk)
+    return Needs(
+        parts=tuple(parts),
+        workers=settings.workers or "auto",
+        worker_cpus=WORKER_CPUS,
+        worker_bytes=PROCESS_BYTES,
+        most_workers=chunks * (2 if assembly.config.sampling.updates == "simultaneous" else 1),
+    )
+
+
+def shard_name(rows: str, index: int) -> str:
+    """Name of a shard's process."""
+    return f"{rows}-{index}"
