@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from dream import config as configuration
 from dream.config import RunConfig
-from dream.errors import UnavailableError, UsageError
+from dream.errors import UsageError
 from dream.results import Evaluation, Result
 
 if TYPE_CHECKING:
     from open_spiel.python.policy import Policy
+
+    from dream.store.places import Location
 
 __all__ = ["default_run_dir", "evaluate", "load_policy", "resume", "train"]
 
@@ -38,33 +40,42 @@ def default_run_dir(name: str) -> Path:
     raise AssertionError("unreachable")
 
 
-def _path(run_dir: str | Path) -> Path:
-    """The folder, with `~` expanded. Raises UsageError for none, UnavailableError for a remote one."""
-    if not isinstance(run_dir, str | Path) or not str(run_dir).strip():
+def _path(run_dir: str | Location) -> Location:
+    """The folder, with `~` expanded, or the URL's. Raises UsageError for none, UnavailableError where it needs more."""
+    from dream.store.places import ObjectPath, locate
+
+    if not isinstance(run_dir, str | Path | ObjectPath) or not str(run_dir).strip():
         raise UsageError(f"{run_dir!r} names no run folder; give its path, as runs/first.")
-    if "://" in str(run_dir):
-        raise UnavailableError(f"{run_dir}: only local run folders are available in this version.")
+    place = locate(run_dir)
     try:
-        return Path(run_dir).expanduser()
+        return place.expanduser() if isinstance(place, Path) else place
     except RuntimeError:
         raise UsageError(f"{run_dir}: there is no such user; ./{run_dir} is a folder of that name.") from None
 
 
 @contextmanager
-def _saying_how_to_go_on(folder: Path) -> Iterator[None]:
+def _saying_how_to_go_on(folder: Location) -> Iterator[None]:
     """Adds a note to an interrupt that stops a run which has begun."""
     try:
         yield
     except KeyboardInterrupt as stop:
-        if (folder / "config.yaml").is_file():
+        if _begun(folder):
             stop.add_note(f"the run goes on from its last commit: dream resume {folder}")
         raise
+
+
+def _begun(folder: Location) -> bool:
+    from dream.store.places import at
+
+    with suppress(OSError):
+        return at(folder / "config.yaml").is_file()
+    return False
 
 
 def train(
     config: RunConfig | str | Path,
     *,
-    run_dir: str | Path | None = None,
+    run_dir: str | Location | None = None,
     overrides: Sequence[str] = (),
     progress: bool = True,
     go_on: bool = False,
@@ -112,7 +123,7 @@ def _configuration(
     return name, configuration.merged(settings, changes) if changes else settings
 
 
-def resume(run_dir: str | Path, overrides: Sequence[str] = (), *, progress: bool = True) -> Result:
+def resume(run_dir: str | Location, overrides: Sequence[str] = (), *, progress: bool = True) -> Result:
     """Goes on from the newest commit of `run_dir`, to the same networks as if it had never stopped.
 
     `overrides` may extend the run (`iterations=4000`). Raises RunFolderError when there is no run,
@@ -126,7 +137,7 @@ def resume(run_dir: str | Path, overrides: Sequence[str] = (), *, progress: bool
 
 
 def evaluate(
-    run_dir: str | Path, iterations: Sequence[int] | None = None, average: str | None = None
+    run_dir: str | Location, iterations: Sequence[int] | None = None, average: str | None = None
 ) -> list[Evaluation]:
     """Exact exploitability of the average strategy of a stored run, after each of `iterations`.
 
@@ -139,7 +150,7 @@ def evaluate(
     return list(wiring.evaluate(folder, iterations, average))
 
 
-def load_policy(run_dir: str | Path, iteration: int | None = None) -> Policy:
+def load_policy(run_dir: str | Location, iteration: int | None = None) -> Policy:
     """The average strategy of a run (after `iteration`; None is the last) as an OpenSpiel policy."""
     folder = _path(run_dir)
     from dream import wiring

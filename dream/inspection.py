@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dream import config as configuration
 from dream.errors import UsageError
 from dream.results import EVALUATION_KEYS
 from dream.store.iterations import ADVANTAGES
+from dream.store.places import Location
 from dream.store.run_folder import RunFolder
 from dream.store.standing import lacking, lost_commits, metrics_gap
 
@@ -36,14 +36,14 @@ def completed_iterations(folder: RunFolder) -> int:
     return min(folder.networks.newest(kind) or 0 for kind in ADVANTAGES)
 
 
-def health(run_dir: str | Path) -> dict[str, Any]:
+def health(run_dir: str | Location) -> dict[str, Any]:
     """What a run is, where it stands and what it occupies.
 
-    Bytes are of files on disk; `newest_metrics` is the last line of metrics.jsonl.
+    Bytes are of stored files; `newest_metrics` is the last line of metrics.jsonl.
     Raises RunFolderError where there is no run.
     """
     folder = RunFolder.open(run_dir)
-    config = configuration.load(folder.path / "config.yaml")
+    config = folder.config()
     records = folder.metrics.read()
     evaluated = evaluations(folder)
     commits = folder.checkpoints.iterations()
@@ -58,30 +58,19 @@ def health(run_dir: str | Path) -> dict[str, Any]:
         "newest_commit": commits[-1] if commits else None,
         "networks": {kind: folder.networks.newest(kind) for kind in folder.networks.kinds()},
         "last_evaluation": evaluated[-1] if evaluated else None,
-        "disk_bytes": _disk_bytes(folder.path),
+        "disk_bytes": folder.sizes(),
         "newest_metrics": records[-1] if records else None,
     }
 
 
-def _disk_bytes(path: Path) -> dict[str, int]:
-    """Bytes of each entry of the run folder, and of all together as `total`."""
-    sizes = {entry.name: _bytes_below(entry) for entry in sorted(path.iterdir())}
-    return {**sizes, "total": sum(sizes.values())}
-
-
-def _bytes_below(path: Path) -> int:
-    files = path.rglob("*") if path.is_dir() else [path]
-    return sum(file.stat().st_size for file in files if file.is_file())
-
-
-def damage(run_dir: str | Path) -> list[str]:
+def damage(run_dir: str | Location) -> list[str]:
     """Reads every frame of every commit and network segment: one sentence for each damaged or missing file.
 
     Missing is what the newest commit needs: networks from the first iteration on, of both players, their metrics,
     and the commits themselves.
     """
     folder = RunFolder.open(run_dir)
-    every = configuration.load(folder.path / "config.yaml").checkpoint.every
+    every = folder.config().checkpoint.every
     newest = max(folder.checkpoints.iterations(), default=0)  # before the networks: a run may be training
     problems = [*folder.checkpoints.verify(), *folder.networks.verify(), *lacking(folder, newest)]
     return problems + [each for each in (lost_commits(folder, every), metrics_gap(folder, newest)) if each]

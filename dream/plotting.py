@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dream.errors import UsageError
+from dream.store.places import Location
 from dream.store.run_folder import RunFolder
 
 __all__ = ["LINE_WIDTH", "X_LABELS", "Curve", "XAxis", "draw", "dress", "panels", "read_curve", "save"]
@@ -34,7 +35,7 @@ class Curve:
     exploitability_milli: list[float]
 
 
-def read_curve(run: str | Path, x: XAxis) -> Curve:
+def read_curve(run: str | Location, x: XAxis) -> Curve:
     """The evaluations of a run from its metrics.jsonl.
 
     Raises RunFolderError where there is no run, MetricsError for a damaged file, UsageError where nothing was
@@ -47,14 +48,14 @@ def read_curve(run: str | Path, x: XAxis) -> Curve:
             f"{run} has no evaluations to plot: train with evaluation.every above 0 and evaluation.by other than none."
         )
     return Curve(
-        name=folder.path.resolve().name,
+        name=folder.name,
         unit=str(records[0]["unit"]),
         x=[float(each[_RECORD_KEYS[x]]) for each in records],
         exploitability_milli=[float(each["exploitability_milli"]) for each in records],
     )
 
 
-def draw(runs: Sequence[str | Path], output: str | Path, *, x: XAxis = "states", log: bool = False) -> list[Curve]:
+def draw(runs: Sequence[str | Location], output: str | Path, *, x: XAxis = "states", log: bool = False) -> list[Curve]:
     """Draws one curve a run into `output` (.png, .svg or .pdf) and returns the curves.
 
     `log` makes both axes logarithmic. Raises UsageError for another file type or for runs in different units.
@@ -70,7 +71,7 @@ def draw(runs: Sequence[str | Path], output: str | Path, *, x: XAxis = "states",
     return curves
 
 
-def _distinct(curves: list[Curve], runs: Sequence[str | Path]) -> list[tuple[str, Curve]]:
+def _distinct(curves: list[Curve], runs: Sequence[str | Location]) -> list[tuple[str, Curve]]:
     """Each curve with its name, or with the path given where two names are equal."""
     names = [curve.name for curve in curves]
     return [

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
+
+if TYPE_CHECKING:
+    from dream.store.places import Location
 
 __all__ = ["EVALUATION_KEYS", "Evaluation", "Result"]
 
@@ -39,7 +41,7 @@ class Result:
     earlier iteration. The four values of the last evaluation are None when nothing was evaluated.
     """
 
-    run_dir: Path
+    run_dir: Location
     iteration: int
     states: int
     seconds: float

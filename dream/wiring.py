@@ -6,7 +6,6 @@ import os
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from actors.games import registry
@@ -27,7 +26,8 @@ from dream.runtime.local import LocalRuntime
 from dream.runtime.players import TreePlayers
 from dream.runtime.runtime import Runtime
 from dream.store import Commit, RunFolder
-from dream.telemetry.progress import Progress, make_progress
+from dream.store.places import Location
+from dream.telemetry.progress import Progress, make_progress, warn
 from dream.telemetry.recorder import Recorder
 from dream.training import cfr, resuming
 from dream.training.interrupt import Interrupt, listening
@@ -86,7 +86,7 @@ def _bank(assembly: Assembly) -> TreeBank | SimulatorBank:
 # --- what the API calls ------------------------------------------------------------------------------------
 
 
-def train(config: RunConfig, folder: Path, *, progress: bool, go_on: bool = False) -> Result:
+def train(config: RunConfig, folder: Location, *, progress: bool, go_on: bool = False) -> Result:
     """Train `config` in a new run folder. Ctrl-C and SIGTERM commit and return with `interrupted` set.
 
     With `go_on`, a folder that holds a run already goes on as by `resume`, with what `config` changes.
@@ -96,18 +96,18 @@ def train(config: RunConfig, folder: Path, *, progress: bool, go_on: bool = Fals
         return _resume(RunFolder.open(folder), config, progress=progress)
     assembly = _assembly(config)
     run_folder = RunFolder.create(folder, configuration.to_yaml(config))
-    with run_folder.lock():
+    with run_folder.lock(warn):
         return _go(assembly, run_folder, None, make_progress(quiet=not progress))
 
 
-def resume(folder: Path, overrides: Sequence[str], *, progress: bool) -> Result:
+def resume(folder: Location, overrides: Sequence[str], *, progress: bool) -> Result:
     """Go on from the newest commit, with `overrides` laid over the run's configuration."""
     run_folder = RunFolder.open(folder)
     return _resume(run_folder, resuming.with_overrides(run_folder, overrides), progress=progress)
 
 
 def _resume(run_folder: RunFolder, config: RunConfig, *, progress: bool) -> Result:
-    with run_folder.lock():
+    with run_folder.lock(warn):
         shown = make_progress(quiet=not progress)
         changed = resuming.changed(run_folder, config)
         commit = resuming.find_commit(run_folder, config, shown)
@@ -188,20 +188,20 @@ def _sitting(
     return Result(folder.path, run.done, system.runtime.states, run.seconds, rows, run.interrupted)
 
 
-def evaluate(folder: Path, iterations: Sequence[int] | None, average: str | None) -> list[Evaluation]:
+def evaluate(folder: Location, iterations: Sequence[int] | None, average: str | None) -> list[Evaluation]:
     """Exact exploitability of the stored run's average after each of `iterations`; None: the newest commit."""
     run_folder = RunFolder.open(folder)
-    config = configuration.load(run_folder.path / "config.yaml")
+    config = run_folder.config()
     system = System.build(config)
     return system.average(run_folder).stored(iterations, average)
 
 
-def policy(folder: Path, iteration: int | None) -> Policy:
+def policy(folder: Location, iteration: int | None) -> Policy:
     """The stored run's average strategy as an OpenSpiel policy."""
     from dream.adapters.openspiel import make_policy
 
     run_folder = RunFolder.open(folder)
-    system = System.build(configuration.load(run_folder.path / "config.yaml"))
+    system = System.build(run_folder.config())
     return make_policy(system.average(run_folder), iteration)
 
 

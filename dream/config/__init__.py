@@ -19,7 +19,7 @@ from dream.config.models import (
 )
 from dream.config.names import keys, nearest, unknown
 from dream.config.presets import preset_names, preset_summary, preset_text
-from dream.config.reading import from_mapping, load, merged, parse, resolve, with_overrides
+from dream.config.reading import from_mapping, load, load_text, merged, parse, resolve, with_overrides
 from dream.config.writing import reference, to_yaml
 from dream.errors import ConfigError
 
@@ -38,6 +38,7 @@ __all__ = [
     "from_mapping",
     "keys",
     "load",
+    "load_text",
     "merged",
     "nearest",
     "parse",

@@ -17,7 +17,7 @@ from dream.config.names import keys, unknown_key
 from dream.config.presets import preset_names, preset_text
 from dream.errors import ConfigError
 
-__all__ = ["from_mapping", "load", "merged", "parse", "resolve", "with_overrides"]
+__all__ = ["from_mapping", "load", "load_text", "merged", "parse", "resolve", "with_overrides"]
 
 
 class _Loader(yaml.SafeLoader):
@@ -73,6 +73,11 @@ def load(preset_or_path: str | Path, overrides: Sequence[str] = ()) -> RunConfig
         text, source = _file_text(path), name
     else:
         text, source = preset_text(name), f"preset {name}"
+    return load_text(text, source, overrides)
+
+
+def load_text(text: str, source: str, overrides: Sequence[str] = ()) -> RunConfig:
+    """The checked configuration of YAML text; `source` names it in errors. Raises ConfigError."""
     values = _read_yaml(text, source)
     if not isinstance(values, dict):
         raise ConfigError(f"{source} holds no keys and values; `dream config leduc-dream` shows some.")

@@ -16,18 +16,16 @@ once it is complete. Nothing else is ever deleted but by `prune`.
 
 import contextlib
 import re
-import shutil
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dream.store import atomic
-from dream.store.errors import CheckpointError
+from dream.store.errors import CheckpointError, StoreError
 from dream.store.frame_files import FrameError, Seal, Snapshot, damage, read_frame, write_frame
+from dream.store.places import Location, at
 
 _FOLDER = re.compile(r"(\d{8})(?:-(\d+))?")
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -39,7 +37,7 @@ _ADVICE = "restore it from a copy, or leave it"
 class Parts(Mapping[str, Snapshot]):
     """The parts of a commit by name; each is read and decoded when it is asked for."""
 
-    def __init__(self, folder: Path, names: list[str]) -> None:
+    def __init__(self, folder: Location, names: list[str]) -> None:
         self._folder = folder
         self._names = names
 
@@ -71,14 +69,14 @@ class Commit:
     iteration: int
     parts: Mapping[str, Snapshot]
     meta: Snapshot
-    path: Path
+    path: Location
     damaged: list[str] = field(default_factory=list)
     unfinished: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class _Manifest:
-    folder: Path
+    folder: Location
     iteration: int
     sequence: int
     seals: dict[str, Seal]
@@ -88,10 +86,10 @@ class _Manifest:
 class CheckpointStore:
     """The commits under one folder; one writer, any number of readers."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Location) -> None:
         self.path = path
 
-    def commit(self, iteration: int, parts: Mapping[str, Snapshot], meta: Snapshot | None = None) -> Path:
+    def commit(self, iteration: int, parts: Mapping[str, Snapshot], meta: Snapshot | None = None) -> Location:
         """Writes one commit and returns its folder; where this raises, there is none.
 
         Networks and metrics up to `iteration` must be durable before (see run_folder.py). Raises
@@ -104,11 +102,13 @@ class CheckpointStore:
         earlier = self._folders()
         folder = self._free_folder(iteration)
         try:
-            atomic.make_folder(folder)
-            seals: dict[str, Seal] = {}
-            for name, snapshot in parts.items():
-                seals[name] = write_frame(folder / f"{name}.frame", snapshot, in_place=True)
-            atomic.sync_folder(folder)
+            at(folder).make()
+
+            def write(name: str) -> Seal:
+                return write_frame(folder / f"{name}.frame", parts[name], in_place=True)
+
+            seals = dict(zip(parts, at(folder).each(write, list(parts)), strict=True))
+            at(folder).settle()
             manifest = self._manifest_snapshot(iteration, self._next_sequence(), seals, meta or {})
             write_frame(folder / _MANIFEST, manifest)
         except OSError as error:
@@ -142,7 +142,7 @@ class CheckpointStore:
 
     def any(self) -> bool:
         """Whether a manifest exists, readable or not. Without one the run was killed before its first commit."""
-        return any((folder / _MANIFEST).exists() for folder in self._folders())
+        return any(at(folder / _MANIFEST).size() is not None for folder in self._folders())
 
     def iterations(self) -> list[int]:
         """Sorted iterations of which a readable manifest exists; contents are not checked."""
@@ -177,16 +177,16 @@ class CheckpointStore:
             if folder not in readable and _iteration_of(folder) < oldest.iteration:
                 _discard(folder)
 
-    def _folders(self) -> list[Path]:
-        return [self.path / name for name in atomic.names(self.path) if _FOLDER.fullmatch(name)]
+    def _folders(self) -> list[Location]:
+        return [self.path / name for name in at(self.path).names() if _FOLDER.fullmatch(name)]
 
-    def _free_folder(self, iteration: int) -> Path:
+    def _free_folder(self, iteration: int) -> Location:
         """A folder for this iteration that holds no commit; remains of a kill are cleared away."""
         number = 1
         while True:
             folder = self.path / (f"{iteration:08d}" if number == 1 else f"{iteration:08d}-{number}")
-            if not (folder / _MANIFEST).exists():
-                shutil.rmtree(folder, ignore_errors=True)
+            if at(folder / _MANIFEST).size() is None:
+                at(folder).discard()
                 return folder
             number += 1
 
@@ -197,7 +197,7 @@ class CheckpointStore:
             if before is not None and _iteration_of(folder) >= before:
                 continue
             path = folder / _MANIFEST
-            if not path.exists():
+            if at(path).size() is None:
                 unfinished.append(f"{folder} has no {_MANIFEST}: its commit was not finished (or that file was lost)")
                 continue
             try:
@@ -221,13 +221,13 @@ class CheckpointStore:
             "meta": meta,
         }
 
-    def _failure(self, folder: Path, parts: Mapping[str, Snapshot], error: OSError) -> CheckpointError:
+    def _failure(self, folder: Location, parts: Mapping[str, Snapshot], error: OSError) -> CheckpointError:
         _discard(folder)
-        existing = next(parent for parent in (self.path, *self.path.parents) if parent.exists())
+        free = at(self.path).free_bytes()
+        room = "" if free is None else f", {free:,} are free"
         return CheckpointError(
             f"cannot write a commit to {folder}: {error.strerror or error}; "
-            f"about {_array_bytes(parts):,} bytes are needed, {atomic.free_bytes(existing):,} are free; "
-            "earlier commits are intact"
+            f"about {_array_bytes(parts):,} bytes are needed{room}; earlier commits are intact"
         )
 
 
@@ -242,18 +242,19 @@ def _array_bytes(value: Any) -> int:
     return 0
 
 
-def _discard(folder: Path) -> None:
+def _discard(folder: Location) -> None:
     """Removes a commit as far as that goes; first its manifest, so that a rest of it is no commit."""
-    with contextlib.suppress(OSError):
-        atomic.remove(folder / _MANIFEST)
-    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError, StoreError):  # a lost lock: the folder may be its new holder's by now
+        at(folder / _MANIFEST).remove()
+    with contextlib.suppress(OSError, StoreError):
+        at(folder).discard()
 
 
-def _iteration_of(folder: Path) -> int:
+def _iteration_of(folder: Location) -> int:
     return int(folder.name[:8])
 
 
-def _read_manifest(folder: Path) -> _Manifest:
+def _read_manifest(folder: Location) -> _Manifest:
     stored = read_frame(folder / _MANIFEST)
     if stored.get("layout") != _LAYOUT:
         raise ValueError(f"layout {stored.get('layout')!r}, this version reads {_LAYOUT}")
@@ -269,17 +270,18 @@ def _read_manifest(folder: Path) -> _Manifest:
 
 def _problems(manifest: _Manifest) -> list[str]:
     """A sentence for each part that is not what the manifest says."""
-    problems = []
-    for name, seal in manifest.seals.items():
+
+    def problem(name: str) -> str | None:
         path = manifest.folder / f"{name}.frame"
-        if what := damage(path, seal):
-            problems.append(f"{path} {what}: {_ADVICE}")
-    return problems
+        what = damage(path, manifest.seals[name])
+        return f"{path} {what}: {_ADVICE}" if what else None
+
+    return [found for found in at(manifest.folder).each(problem, list(manifest.seals)) if found]
 
 
 def _incomplete(manifest: _Manifest) -> bool:
-    for name, seal in manifest.seals.items():
-        path = manifest.folder / f"{name}.frame"
-        if not path.is_file() or path.stat().st_size != seal.bytes:
-            return True
-    return False
+    def lacks(name: str) -> bool:
+        path = at(manifest.folder / f"{name}.frame")
+        return not path.is_file() or path.size() != manifest.seals[name].bytes
+
+    return any(at(manifest.folder).each(lacks, list(manifest.seals)))

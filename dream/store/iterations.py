@@ -20,15 +20,14 @@ Order of writes, so that a kill at any moment leaves a consistent store:
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dream.store import atomic
 from dream.store.errors import NetworkStoreError
 from dream.store.frame_files import FrameError, read_frame, write_frame
+from dream.store.places import Location, at
 
 Parameters = dict[str, NDArray[Any]]
 
@@ -55,7 +54,7 @@ class Segment:
 class NetworkStore:
     """Networks of every iteration under one folder; one writer, any number of readers."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Location) -> None:
         self.path = path
 
     def put_segment(self, kind: str, first: int, entries: Sequence[Parameters]) -> None:
@@ -74,8 +73,8 @@ class NetworkStore:
         segment = Segment(first, first + len(entries) - 1)
         stacked = _stack(kind, entries)
         try:
-            atomic.make_folder(folder)
-            atomic.remove_leftovers(folder)
+            at(folder).make()
+            at(folder).clean()
             self._write(kind, segment, stacked)
         except OSError as error:
             raise NetworkStoreError(f"cannot write {folder / segment.name}: {error.strerror}") from error
@@ -89,22 +88,25 @@ class NetworkStore:
 
         Raises NetworkStoreError where one of them is not stored or a segment is damaged.
         """
-        pieces = []
+        spans: list[tuple[Segment, slice]] = []
         expected = first
         for segment in self._segments(kind):
             if segment.last < first or segment.first > last:
                 continue
             if segment.first > expected:
                 break
-            start, stop = expected - segment.first, min(last, segment.last) - segment.first + 1
-            stored = self._read(kind, segment)
-            pieces.append({name: array[start:stop] for name, array in stored.items()})
+            spans.append((segment, slice(expected - segment.first, min(last, segment.last) - segment.first + 1)))
             expected = segment.last + 1
         if expected <= last or last < first:
             raise NetworkStoreError(
                 f"{self._folder(kind)} does not hold iteration {expected} (asked for {first} to {last}; "
                 f"newest is {self.newest(kind)})"
             )
+
+        def piece(span: tuple[Segment, slice]) -> Parameters:
+            return {name: array[span[1]] for name, array in self._read(kind, span[0]).items()}
+
+        pieces = at(self._folder(kind)).each(piece, spans)
         return {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
 
     def newest(self, kind: str) -> int | None:
@@ -129,7 +131,7 @@ class NetworkStore:
 
     def kinds(self) -> list[str]:
         """Sorted names of the stored kinds."""
-        return [name for name in atomic.names(self.path) if _KIND.fullmatch(name)]
+        return [name for name in at(self.path).names() if _KIND.fullmatch(name)]
 
     def truncate_after(self, kind: str, iteration: int) -> None:
         """Removes every iteration after `iteration`; what a resume does before it goes on."""
@@ -142,7 +144,7 @@ class NetworkStore:
                 self._write(kind, Segment(segment.first, iteration), stored)
         for segment in sorted(segments, reverse=True):
             if segment.last > iteration:
-                atomic.remove(folder / segment.name)
+                at(folder / segment.name).remove()
 
     def verify(self) -> list[str]:
         """One sentence for every damaged segment and every gap; empty where all is sound."""
@@ -159,13 +161,13 @@ class NetworkStore:
                     problems.append(str(error))
         return problems
 
-    def _folder(self, kind: str) -> Path:
+    def _folder(self, kind: str) -> Location:
         if not _KIND.fullmatch(kind):
             raise NetworkStoreError(f"a kind is made of a-z, 0-9 and _ and begins with a letter, not {kind!r}")
         return self.path / kind
 
     def _all_segments(self, kind: str) -> list[Segment]:
-        matches = (_SEGMENT.fullmatch(name) for name in atomic.names(self._folder(kind)))
+        matches = (_SEGMENT.fullmatch(name) for name in at(self._folder(kind)).names())
         return sorted(Segment(int(match[1]), int(match[2])) for match in matches if match)
 
     def _segments(self, kind: str) -> list[Segment]:

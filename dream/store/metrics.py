@@ -1,19 +1,18 @@
 """metrics.jsonl: one JSON object per iteration, in order, appended.
 
 A line counts once its newline is on disk: a last line cut by a kill is dropped by readers and overwritten by
-the next append. Appended lines reach the operating system at once (they survive a kill of the process) and
-the disk at `sync` (they survive a loss of power).
+the next append. On a local disk appended lines reach the operating system at once (they survive a kill of the
+process) and the disk at `sync` (they survive a loss of power). Object storage knows no appending: there the file is
+written again as a whole, at `sync` and about twice a minute, and a kill loses the lines since (objects.py).
 """
 
 import json
-import os
 from collections.abc import Mapping
-from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self, cast
+from typing import Any, Self, cast
 
-from dream.store import atomic
 from dream.store.errors import MetricsError
+from dream.store.places import Appender, Location, at
 
 Record = dict[str, Any]
 
@@ -29,9 +28,9 @@ class MetricsLog:
     of evaluated iterations hold all of an evaluation's keys.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Location) -> None:
         self.path = path
-        self._file: IO[bytes] | None = None
+        self._file: Appender | None = None
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Adds one line. Raises ValueError for a record without an int `iteration`, or with NaN."""
@@ -39,14 +38,15 @@ class MetricsLog:
             raise ValueError(f"a metrics record needs an int 'iteration', not {record.get('iteration')!r}")
         line = json.dumps(record, allow_nan=False) + "\n"
         if self._file is None:
-            self._file = self._open()
-        self._file.write(line.encode())
-        self._file.flush()
+            self._file = at(self.path).appender()
+        self._file.append(line.encode())
 
     def read(self) -> list[Record]:
         """All complete records, in order. Raises MetricsError for a damaged line that is not the last."""
+        if self._file is not None:
+            self._file.publish()
         try:
-            lines = self.path.read_bytes().split(b"\n")[:-1]
+            lines = at(self.path).read().split(b"\n")[:-1]
         except FileNotFoundError:
             return []
         return [self._parse(number, line) for number, line in enumerate(lines, start=1)]
@@ -55,19 +55,18 @@ class MetricsLog:
         """Drops, atomically, every record after `iteration`; returns those that stay."""
         self.close()
         kept = [record for record in self.read() if record["iteration"] <= iteration]
-        if self.path.exists():
-            atomic.write_atomic(self.path, [(json.dumps(record) + "\n").encode() for record in kept])
+        if at(self.path).size() is not None:
+            at(self.path).write([(json.dumps(record) + "\n").encode() for record in kept])
         return kept
 
     def sync(self) -> None:
         """Makes all appended lines durable; to be called before a commit of the same iterations."""
         if self._file is not None:
-            os.fsync(self._file.fileno())
+            self._file.sync()
 
     def close(self) -> None:
         """Closes the file; a later append opens it again."""
         if self._file is not None:
-            self.sync()
             self._file.close()
             self._file = None
 
@@ -78,15 +77,6 @@ class MetricsLog:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _open(self) -> IO[bytes]:
-        fresh = not self.path.exists()
-        file = self.path.open("ab")
-        if fresh:
-            atomic.sync_folder(self.path.parent)
-        else:
-            os.truncate(file.fileno(), _complete_bytes(self.path))
-        return file
 
     def _parse(self, number: int, line: bytes) -> Record:
         try:
@@ -122,9 +112,3 @@ def _is_integer(entry: Any) -> bool:
 
 def _is_number(entry: Any) -> bool:
     return isinstance(entry, int | float) and not isinstance(entry, bool)
-
-
-def _complete_bytes(path: Path) -> int:
-    """Length of the file up to and including its last newline."""
-    content = path.read_bytes()
-    return content.rfind(b"\n") + 1

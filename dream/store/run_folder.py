@@ -1,9 +1,9 @@
-"""The folder of a run.
+"""The folder of a run: a path, or the URL of object storage (places.py).
 
     RUN/
       config.yaml            the resolved configuration; a folder is a run if and only if it holds this
       metrics.jsonl          one object per iteration
-      lock                   held by the process that trains the run
+      lock                   held by the process that trains the run (flock.py; lease.py on object storage)
       iterations/<kind>/     every iteration's networks (iterations.py)
       checkpoints/           commits: what is needed to go on (checkpoint.py)
       tensorboard/           event files
@@ -15,38 +15,43 @@ the newest commit, never behind it; a resume cuts them back to the commit (`trun
 """
 
 import contextlib
-import fcntl
-import os
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
-from dream.store import atomic
+from dream import config as configuration
+from dream.config import RunConfig
+from dream.errors import ConfigError
 from dream.store.checkpoint import CheckpointStore
 from dream.store.errors import RunFolderError
+from dream.store.events import EventFiles
 from dream.store.iterations import NetworkStore
 from dream.store.metrics import MetricsLog
+from dream.store.places import Location, Warn, at, locate
 
 _CONFIG = "config.yaml"
 _LOCK = "lock"
-_held: set[int] = set()  # descriptors of held locks: a forked child closes its copies
+
+
+def _unheard(_: str) -> None:
+    """Where nobody listens."""
 
 
 class RunFolder:
-    """A run on disk. Made by `create` or `open`; reading needs no lock, writing happens inside `lock()`."""
+    """A stored run. Made by `create` or `open`; reading needs no lock, writing happens inside `lock()`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Location) -> None:
         self.path = path
 
     @classmethod
-    def create(cls, path: str | Path, config_text: str) -> "RunFolder":
+    def create(cls, path: str | Location, config_text: str) -> "RunFolder":
         """A new run in a folder that is empty or not there yet. Raises RunFolderError for any other."""
-        run = cls(Path(path))
-        if run.path.exists() and not run.path.is_dir():
-            raise RunFolderError(f"{path} is a file, not a folder: choose another one with --run-dir")
+        run = cls(locate(path))
         try:
+            if at(run.path).is_file():
+                raise RunFolderError(f"{path} is a file, not a folder: choose another one with --run-dir")
             run._refuse_content()
-            atomic.make_folder(run.path)
+            at(run.path).make()
         except OSError as error:
             raise RunFolderError(f"cannot make the folder {path}: {error.strerror}") from error
         with run.lock():  # two runs created at once: the second finds the first's config.yaml
@@ -55,28 +60,48 @@ class RunFolder:
         return run
 
     @classmethod
-    def open(cls, path: str | Path) -> "RunFolder":
+    def open(cls, path: str | Location) -> "RunFolder":
         """An existing run. Raises RunFolderError, naming what is missing, where there is none."""
-        run = cls(Path(path))
-        if not run.path.is_dir():
-            raise RunFolderError(f"there is no run at {path}: no such folder")
-        if not (run.path / _CONFIG).is_file():
-            raise RunFolderError(f"{path} is not a run folder: {_CONFIG} is missing")
+        run = cls(locate(path))
+        try:
+            if not at(run.path).is_folder():
+                raise RunFolderError(f"there is no run at {path}: no such folder")
+            if not at(run.path / _CONFIG).is_file():
+                raise RunFolderError(f"{path} is not a run folder: {_CONFIG} is missing")
+        except OSError as error:
+            raise RunFolderError(f"cannot read {path}: {error.strerror}") from error
         return run
 
     @staticmethod
-    def holds_run(path: str | Path) -> bool:
+    def holds_run(path: str | Location) -> bool:
         """Whether there is a run at `path`."""
-        return (Path(path) / _CONFIG).is_file()
+        try:
+            return at(locate(path) / _CONFIG).is_file()
+        except OSError as error:
+            raise RunFolderError(f"cannot read {path}: {error.strerror}") from error
+
+    @property
+    def name(self) -> str:
+        """The last part of its path or URL."""
+        return self.path.resolve().name if isinstance(self.path, Path) else self.path.name
 
     @property
     def config_text(self) -> str:
         """The resolved configuration, YAML."""
-        return (self.path / _CONFIG).read_text(encoding="utf-8")
+        return at(self.path / _CONFIG).read().decode()
+
+    def config(self) -> RunConfig:
+        """The resolved configuration. Raises ConfigError for one that cannot be read or is none."""
+        source = str(self.path / _CONFIG)
+        try:
+            text = self.config_text
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"cannot read {source}: {error}") from None
+        return configuration.load_text(text, source)
 
     def write_config(self, text: str) -> None:
         """Replaces config.yaml atomically (a resume that changes settings)."""
-        atomic.write_atomic(self.path / _CONFIG, [text.encode()])
+        at(self.path / _CONFIG).write([text.encode()])
 
     @cached_property
     def metrics(self) -> MetricsLog:
@@ -93,40 +118,39 @@ class RunFolder:
         """The commits."""
         return CheckpointStore(self.path / "checkpoints")
 
+    @cached_property
+    def events(self) -> EventFiles:
+        """TensorBoard's event files."""
+        return EventFiles(self.path / "tensorboard")
+
     @property
     def board_folder(self) -> Path:
-        """Where TensorBoard's event files lie."""
-        return self.path / "tensorboard"
+        """The folder of this machine in which TensorBoard's event files are written."""
+        return self.events.folder
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes of each entry of the folder, and of all together as `total`."""
+        sizes = at(self.path).sizes()
+        return {**sizes, "total": sum(sizes.values())}
 
     @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
+    def lock(self, warn: Warn = _unheard) -> Iterator[None]:
         """Holds the run for writing, until the block ends or the process dies.
 
-        Raises RunFolderError naming the process that holds it. Removes leftovers of killed writers.
+        Raises RunFolderError naming the process that holds it. Removes leftovers of killed writers. On object
+        storage `warn` is told of a lock that is waited for or taken over, and whatever is written inside the block
+        raises RunFolderError once another process has taken the lock over.
         """
-        descriptor = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            self._seize(descriptor)
-            _held.add(descriptor)
-            os.truncate(descriptor, 0)
-            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-            atomic.remove_leftovers(self.path)
+        with contextlib.ExitStack() as held:
+            try:
+                held.enter_context(at(self.path).lock(_LOCK, warn))
+                at(self.path).clean()
+            except OSError as error:
+                raise RunFolderError(f"cannot lock {self.path}: {error.strerror}") from error
             yield
-        finally:
-            _held.discard(descriptor)
-            os.close(descriptor)
-
-    def _seize(self, descriptor: int) -> None:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
-            raise RunFolderError(
-                f"{self.path} is being trained by process {holder}: wait until it ends, or stop it first"
-            ) from None
 
     def _refuse_content(self) -> None:
-        found = [name for name in atomic.names(self.path) if name != _LOCK]
+        found = [name for name in at(self.path).names() if name != _LOCK]
         if _CONFIG in found:
             raise RunFolderError(
                 f"{self.path} already holds a run: go on with it by `dream resume {self.path}`, "
@@ -136,13 +160,3 @@ class RunFolder:
             raise RunFolderError(
                 f"{self.path} is not empty (it holds {found[0]}): choose another folder with --run-dir"
             )
-
-
-def _forget_locks() -> None:
-    for descriptor in _held:
-        with contextlib.suppress(OSError):
-            os.close(descriptor)
-    _held.clear()
-
-
-os.register_at_fork(after_in_child=_forget_locks)

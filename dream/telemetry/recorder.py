@@ -26,6 +26,23 @@ class Log(Protocol):
         """Closes it."""
 
 
+class Events(Protocol):
+    """The run's event files (dream.store.events.EventFiles)."""
+
+    @property
+    def folder(self) -> Path:
+        """The folder of this machine in which they are written."""
+
+    def names(self) -> list[str]:
+        """Names of all that there are."""
+
+    def publish(self) -> None:
+        """Brings what was written to where the run lies."""
+
+    def close(self) -> None:
+        """The same for the last time."""
+
+
 class Run(Protocol):
     """Where a run's records and event files go (dream.store.RunFolder)."""
 
@@ -34,8 +51,8 @@ class Run(Protocol):
         """metrics.jsonl."""
 
     @property
-    def board_folder(self) -> Path:
-        """Folder of the event files."""
+    def events(self) -> Events:
+        """TensorBoard's event files."""
 
 
 class Recorder:
@@ -44,9 +61,12 @@ class Recorder:
     Made by `start`, or from its parts in tests. Closing it closes all three.
     """
 
-    def __init__(self, log: Log, board: BoardWriter | None, progress: Progress | None = None) -> None:
+    def __init__(
+        self, log: Log, board: BoardWriter | None, progress: Progress | None = None, events: Events | None = None
+    ) -> None:
         self._log = log
         self._board = board
+        self._events = events
         self.progress: Progress = SilentProgress() if progress is None else progress
 
     @classmethod
@@ -59,12 +79,12 @@ class Recorder:
         """
         if resume_after is None:
             progress.start(total)
-            return cls(run.metrics, BoardWriter(run.board_folder), progress)
+            return cls(run.metrics, BoardWriter(run.events.folder), progress, run.events)
         kept = [IterationReport.from_record(record) for record in run.metrics.truncate_after(resume_after)]
-        board = _resumed_board(run.board_folder, kept)
+        board = _resumed_board(run.events, kept)
         last = kept[-1] if kept else IterationReport(0, 0, 0.0)
         progress.start(total, last.iteration, last.states, last.seconds)
-        return cls(run.metrics, board, progress)
+        return cls(run.metrics, board, progress, run.events)
 
     def record(self, report: IterationReport) -> None:
         """Adds one iteration everywhere."""
@@ -83,6 +103,8 @@ class Recorder:
         self._log.sync()
         if self._board is not None:
             self._board.flush()
+        if self._events is not None:
+            self._events.publish()
 
     def close(self) -> None:
         """Ends all three."""
@@ -90,6 +112,8 @@ class Recorder:
         self._log.close()
         if self._board is not None:
             self._board.close()
+        if self._events is not None:
+            self._events.close()
 
     def __enter__(self) -> Self:
         return self
@@ -100,7 +124,7 @@ class Recorder:
         self.close()
 
 
-def _resumed_board(folder: Path, kept: list[IterationReport]) -> BoardWriter:
+def _resumed_board(events: Events, kept: list[IterationReport]) -> BoardWriter:
     """A board that hides everything from the last kept evaluation on, and has written the kept part again.
 
     Purging right behind the commit would not do: TensorBoard's fast reader ignores purge marks and hides
@@ -108,6 +132,7 @@ def _resumed_board(folder: Path, kept: list[IterationReport]) -> BoardWriter:
     """
     evaluated = [report for report in kept if report.evaluation is not None]
     first = evaluated[-1] if evaluated else IterationReport(0, 0, 0.0)
-    board = BoardWriter(folder, first.iteration, first.states, int(first.seconds))
+    steps = (first.iteration, first.states, int(first.seconds))
+    board = BoardWriter(events.folder, *steps, earlier=events.names())
     board.replay(kept)
     return board

@@ -49,7 +49,8 @@ class BoardWriter:
     """Writes a run's event files under `folder`; one writer at a time.
 
     On a resume the three purge steps (None: 0) are the first iteration, states and (whole) seconds from which older
-    event files no longer count; what still holds from there on is written again with `replay`.
+    event files no longer count; what still holds from there on is written again with `replay`. `earlier` are the
+    names of the run's event files that lie elsewhere than in `folder`.
     """
 
     def __init__(
@@ -58,10 +59,11 @@ class BoardWriter:
         purge_iteration: int | None = None,
         purge_states: int | None = None,
         purge_seconds: int | None = None,
+        earlier: Iterable[str] = (),
     ) -> None:
         from torch.utils.tensorboard import SummaryWriter  # imports torch and tensorboard: seconds
 
-        _wait_for_later_second(folder)
+        _wait_for_later_second([*(path.name for path in folder.glob("*/*")), *earlier])
         steps = (purge_iteration, purge_states, purge_seconds)
         # A new run purges, too: TensorBoard takes the first purge mark of all for the start, not for a restart.
         self._purge = {axis: step or 0 for axis, step in zip(AXES, steps, strict=True)}
@@ -151,9 +153,9 @@ def _flatten(settings: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[st
             yield f"{prefix}{key}", str(value)
 
 
-def _wait_for_later_second(folder: Path) -> None:
+def _wait_for_later_second(names: Iterable[str]) -> None:
     """TensorBoard orders event files by the second in their names: ours must come after all there are."""
-    found = (_FILE_SECOND.match(path.name) for path in folder.glob("*/events.out.tfevents.*"))
+    found = (_FILE_SECOND.match(name) for name in names)
     newest = max((int(match[1]) for match in found if match), default=0)
     if newest == int(time.time()):
         time.sleep(newest + 1 - time.time())

@@ -17,13 +17,13 @@ __all__ = ["changed", "find_commit", "with_overrides"]
 
 def with_overrides(folder: RunFolder, overrides: Sequence[str]) -> RunConfig:
     """The run's configuration with `overrides` laid over it."""
-    config = _stored(folder)
+    config = folder.config()
     return configuration.resolve(configuration.with_overrides(config, overrides)) if overrides else config
 
 
 def changed(folder: RunFolder, new: RunConfig) -> bool:
     """Whether `new` is not the run's configuration. Raises ConfigError for what a stored run cannot follow."""
-    config = _stored(folder)
+    config = folder.config()
     faults = [
         f"{key}={value(new, key)} cannot be set when a run goes on: it has been {value(config, key)} from its start."
         for key in sorted(SETTLED)
@@ -32,10 +32,6 @@ def changed(folder: RunFolder, new: RunConfig) -> bool:
     if faults:
         raise ConfigError("\n".join(faults))
     return new != config
-
-
-def _stored(folder: RunFolder) -> RunConfig:
-    return configuration.load(folder.path / "config.yaml")
 
 
 def find_commit(folder: RunFolder, config: RunConfig, progress: Progress) -> Commit | None:
@@ -64,7 +60,7 @@ def find_commit(folder: RunFolder, config: RunConfig, progress: Progress) -> Com
 
 def _begin_anew(folder: RunFolder, progress: Progress) -> None:
     # Of the configuration on disk: overrides were not in force when the run was killed.
-    every = _stored(folder).checkpoint.every
+    every = folder.config().checkpoint.every
     if lost := lost_commits(folder, every):
         raise CheckpointError(lost)
     stored = folder.metrics.read() or any(folder.networks.segments(kind) for kind in ADVANTAGES)

@@ -244,7 +244,7 @@ def test_a_fault_of_ours_is_not_hidden(wiring: FakeWiring) -> None:
         (["train", "kuhn-dream", "--runtime", "local", "--address", "auto"], "use runtime.kind=ray"),
         (["train", "kuhn-dream", "--resume"], "--run-dir DIR"),
         (["train", "kuhn-dream", "--runtime", "locl"], "did you mean 'local'"),
-        (["train", "kuhn-dream", "--run-dir", "s3://bucket/run"], "only local run folders"),
+        (["train", "kuhn-dream", "--run-dir", "s33://bucket/run"], "did you mean s3://bucket/run"),
         (["eval", "here", "--by", "exploitabilty"], "did you mean 'exploitability'"),
         (["eval", "here", "--average", "banc"], "did you mean 'bank'"),
         (["eval", "here", "--iterations", "1,x"], "neither 'all' nor numbers"),

@@ -171,9 +171,8 @@ def test_prune_does_not_count_a_commit_that_lacks_a_part(store):
 
 
 def test_prune_removes_the_manifest_first(store, monkeypatch):
-    from dream.store import checkpoint
 
-    monkeypatch.setattr(checkpoint.shutil, "rmtree", lambda folder, **kwargs: None)
+    monkeypatch.setattr("shutil.rmtree", lambda folder, **kwargs: None)
     store.prune(1)
     assert store.iterations() == [30]
 
