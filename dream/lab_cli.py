@@ -109,6 +109,7 @@ def compare(
       dream lab compare kuhn --vary update=vanilla,linear --vary chance=iid,weyl
     """
     from dream.laboratory import arguments
+    from dream.laboratory.seed_task import SOLVE
     from dream.laboratory.study import Comparison, Study, arm, run_study
 
     iterates = _iterates(iterate)
@@ -136,6 +137,7 @@ def compare(
             ),
             seeds=seeds or 10,
             iterates=iterates,
+            task=SOLVE,
         )
         document = run_study(study, study.seeds, out, workers=workers, progress=_progress(quiet))
     _show(document, out, as_json)
@@ -321,7 +323,7 @@ def _show(document: dict[str, Any], out: Path, as_json: bool) -> None:
 def _line(row: dict[str, Any]) -> dict[str, Any]:
     """One line of the table that is printed."""
     published = row["published_percent"]
-    if isinstance(published, tuple):
+    if isinstance(published, list):
         published = f"{published[0]} to {published[1]}"
     interval = "-" if row["low_percent"] is None else f"{row['low_percent']:.2f} to {row['high_percent']:.2f}"
     return {

@@ -123,7 +123,9 @@ def table_row(comparison: Comparison, curves: Mapping[str, ArmCurves]) -> dict[s
         "low_percent": ours.low_percent,
         "high_percent": ours.high_percent,
         "significant": ours.significant,
-        "published_percent": comparison.published,
+        "published_percent": list(comparison.published)
+        if isinstance(comparison.published, tuple)
+        else comparison.published,
         "difference_percent": difference,
         "excludes_published": excluded,
         "published_baseline_chips": chips[0],

@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,20 @@ def quick(job: dict[str, Any], seed: int, folder: Path) -> dict[str, Any]:
     print("a library talks", flush=True)
     note(folder, f"{job['level']} {seed} {os.getpid()}")
     return result(job, seed)
+
+
+def curve(job: dict[str, Any], seed: int, folder: Path) -> dict[str, Any]:
+    """What a solver might answer: curves that fall with the budget, shifted by the settings."""
+    level = 0.3 + 0.01 * (zlib.crc32(str(job).encode()) % 10) + 0.001 * seed
+    points = job.get("points", [10, 100])
+    average = [level / point**0.5 for point in points]
+    return {
+        "x": [point + seed for point in points],
+        "iterations": points,
+        "average": average,
+        "last": [2 * value for value in average],
+        "diagnostics": {"chance_nodes": 4},
+    }
 
 
 def slow(job: dict[str, Any], seed: int, folder: Path) -> dict[str, Any]:
