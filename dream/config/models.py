@@ -199,8 +199,15 @@ class RuntimeConfig(_Section):
         le=1_000_000,
     )
     in_flight: int = _field(2, "chunks that a worker holds: one runs, the others wait", "chunks", ge=1, le=1000)
+    learners: int = _field(
+        1,
+        "processes that fit one network together on the cluster, minibatches split between them",
+        "processes",
+        ge=1,
+        le=1024,
+    )
     learner_gpus: float = _field(
-        0, "GPUs of each learner on the cluster; below 1 several share one", "GPUs", ge=0, le=1024
+        0, "GPUs of each such process on the cluster; below 1 several share one", "GPUs", ge=0, le=1024
     )
     start_timeout_seconds: float = _field(
         300, "how long the first worker and the learners may take to start", "seconds", gt=0, le=1e7

@@ -30,11 +30,21 @@ from dream import config as configuration
 from dream.config import AdvantageConfig, AverageConfig, RunConfig
 from dream.errors import ConfigError
 from dream.methods import METHODS, Method
-from dream.runtime.learning import AdvantageFit, AverageFit, BaselineFit, Fit, advantage_fit, average_fit
+from dream.runtime.learning import (
+    WHOLE,
+    AdvantageFit,
+    AverageFit,
+    BaselineFit,
+    Fit,
+    Share,
+    advantage_fit,
+    average_fit,
+)
 from dream.runtime.players import Baseline, Players, TreePlayers
 from learners.baseline import BaselineLearner
 from learners.losses import advantage_loss, average_cross_entropy_loss, average_mse_loss
 from learners.networks import NetworkSpec
+from learners.ranks import Ranks
 from learners.regression import OptimiserSettings, RegressionLearner, RegressionLoss
 
 TRANSITIONS = "transitions"
@@ -207,34 +217,39 @@ class Assembly:
             names += [average(0), average(1)]
         return names + ([BASELINE] if self.method.baseline else [])
 
-    def fit(self, name: str) -> Fit:
-        """The fit of that name."""
+    def fit(self, name: str, share: Share = WHOLE) -> Fit:
+        """The fit of that name; with others that have the same fit and another `share`, a part of it."""
         if name == BASELINE:
-            return self.baseline_fit()
+            return self.baseline_fit(share)
         kind, player = name.rsplit("_", 1)
-        return self.advantage_fit(int(player)) if kind == "advantage" else self.average_fit(int(player))
+        return self.advantage_fit(int(player), share) if kind == "advantage" else self.average_fit(int(player), share)
 
-    def advantage_fit(self, player: int) -> AdvantageFit:
+    def share(self, rows: str, ranks: Ranks) -> Share:
+        """Every rank reads its own shards of `rows`, or, where there are fewer shards than ranks, all of them."""
+        count = self.shards(rows)
+        return Share(ranks, range(count) if count < ranks.size else range(ranks.rank, count, ranks.size))
+
+    def advantage_fit(self, player: int, share: Share = WHOLE) -> AdvantageFit:
         """The player's advantage fit."""
         settings = self.config.advantage
         optimiser = OptimiserSettings(settings.learning_rate, settings.clip)
         learner = self._learner(self.players.advantage_spec(player), advantage_loss, optimiser)
-        return advantage_fit(self.config.seed, player, self.players, settings, learner)
+        return advantage_fit(self.config.seed, player, self.players, settings, learner, share)
 
-    def average_fit(self, player: int) -> AverageFit:
+    def average_fit(self, player: int, share: Share = WHOLE) -> AverageFit:
         """The player's average fit."""
         settings = self.config.average
         optimiser = OptimiserSettings(settings.learning_rate, settings.clip, settings.decay == "linear")
         loss = average_mse_loss if settings.loss == "mse" else average_cross_entropy_loss
         learner = self._learner(self.players.average_spec(player), loss, optimiser)
-        return average_fit(self.config.seed, player, self.players, settings, learner)
+        return average_fit(self.config.seed, player, self.players, settings, learner, share)
 
-    def baseline_fit(self) -> BaselineFit:
+    def baseline_fit(self, share: Share = WHOLE) -> BaselineFit:
         """The baseline's fit."""
         inputs, settings = self.players.history_inputs(), self.config.baseline
         optimiser = OptimiserSettings(settings.learning_rate, settings.clip)
         scale, device = self.game.description.payoff_scale, self.players.device
-        learner = BaselineLearner(self.players.baseline_spec(inputs), inputs, optimiser, scale, device)
+        learner = BaselineLearner(self.players.baseline_spec(inputs), inputs, optimiser, scale, device, share.ranks)
         return BaselineFit(self.config.seed, self.players, settings, learner, Baseline(self.players))
 
     def _learner(self, spec: NetworkSpec, loss: RegressionLoss, optimiser: OptimiserSettings) -> RegressionLearner:

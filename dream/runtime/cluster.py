@@ -16,39 +16,17 @@ from dream.runtime import assembly as names
 from dream.runtime.assembly import BASELINE, TRANSITIONS, Assembly
 from dream.runtime.backend import Asked, Backend, Handle, Reference, ResourcesError
 from dream.runtime.crew import Crew, check_same, real_clock
-from dream.runtime.needs import needs_of, shard_name
+from dream.runtime.fitting import Fitted, Learner
+from dream.runtime.needs import needs_of, rank_name, shard_name
 from dream.runtime.placement import Needs, PlacementError, Plan
 from dream.runtime.placement import plan as plan_for
 from dream.runtime.players import profile_message
-from dream.runtime.services import FitReport, Introduction, LearnerService, ShardService
+from dream.runtime.services import Introduction, LearnerService, ShardService
 from dream.runtime.tally import Meter, Tally
 from learners.networks import Parameters
 
 _LOOK_SECONDS = 1.0  # between two looks at what has started
-
-
-class _Learner:
-    """A learner's process and the shards that it follows."""
-
-    def __init__(self, backend: Backend, handle: Handle, shards: Sequence[Handle]) -> None:
-        self.handle = handle
-        self.busy_seconds = 0.0
-        self._backend = backend
-        self._shards = shards
-        self._versions = [0] * len(shards)
-
-    def begin(self, iteration: int, profile: Reference | None) -> list[Reference]:
-        """Ask for a fit to all rows added so far: references to its result, its report, and each shard's numbers."""
-        call = self._backend.call_for
-        pairs = zip(self._shards, self._versions, strict=True)
-        deltas = [call(2, shard, "delta", version) for shard, version in pairs]
-        fit = call(2, self.handle, "fit", iteration, profile, *(delta for delta, _ in deltas))
-        return [*fit, *(info for _, info in deltas)]
-
-    def ended(self, report: FitReport) -> None:
-        """Remember where its mirrors stand."""
-        self._versions = list(report.versions)
-        self.busy_seconds += report.seconds
+_USAGE_SECONDS = 10.0  # between two looks at the cluster's use
 
 
 class ClusterRuntime:
@@ -67,9 +45,10 @@ class ClusterRuntime:
         self._clock = clock
         self._meter = Meter()
         self._unconfirmed: list[Reference] = []
-        self._fits: dict[str, list[Reference]] = {}
         self._told = [0, 0]
         self._baseline: Any = {}
+        self._usage: dict[str, float] = {}
+        self._asked_usage = -_USAGE_SECONDS
         needs, mine = needs_of(assembly), Introduction.of(assembly)
         plan = self._planned(needs)
         for node in plan.nodes:
@@ -101,13 +80,22 @@ class ClusterRuntime:
             handles.append(self._backend.spawn(name, ShardService, (assembly.shard(rows, index),), self._places[name]))
         return handles
 
-    def _spawn_learner(self, name: str) -> _Learner:
-        handle = self._backend.spawn(name, LearnerService, (self._assembly.config, name), self._places[name])
-        return _Learner(self._backend, handle, self._shards[names.rows_of(name)])
+    def _spawn_learner(self, name: str) -> Learner:
+        config, handles = self._assembly.config, []
+        size = config.runtime.learners
+        for rank in range(size):
+            label = rank_name(name, rank)
+            arguments = (config, name, rank, size)
+            handles.append(self._backend.spawn(label, LearnerService, arguments, self._places[label]))
+        return Learner(self._backend, handles, self._shards[names.rows_of(name)])
 
     def _await_learners(self, mine: Introduction) -> None:
         seconds = self._assembly.config.runtime.start_timeout_seconds
-        waiting = {self._call(learner, "introduce"): name for name, learner in self._learners.items()}
+        waiting = {
+            self._backend.call(handle, "introduce"): name
+            for name, learner in self._learners.items()
+            for handle in learner.handles
+        }
         deadline = self._clock() + seconds
         while waiting:
             ready = self._backend.wait(list(waiting), _LOOK_SECONDS)
@@ -119,6 +107,8 @@ class ClusterRuntime:
                     f"{', '.join(waiting.values())} did not start within runtime.start_timeout_seconds={seconds:g}; "
                     f"the cluster has {self._backend.describe()}."
                 )
+        for learner in self._learners.values():
+            learner.join()
 
     # --- sampling ---
 
@@ -138,7 +128,7 @@ class ClusterRuntime:
                 player = chunk.id.player
                 tallies[player].add(report.summary)
                 if chunk is last[player]:
-                    self._fits[names.advantage(player)] = self._learners[names.advantage(player)].begin(iteration, None)
+                    self._learners[names.advantage(player)].begin(iteration, None)
         for traverser, tally in tallies.items():
             self.states += tally.states
             self._meter.sampled(traverser, tally)
@@ -156,53 +146,56 @@ class ClusterRuntime:
     def fit_advantages(self, iteration: int, players: Sequence[int]) -> list[Parameters]:
         """See `Runtime.fit_advantages`."""
         with self._meter.timing("fitting"):
-            fitted = []
-            for player in players:
-                parameters, infos = self._end(names.advantage(player), f"_{player}")
-                size, capacity, seen = (sum(info[key] for info in infos) for key in ("size", "capacity", "seen"))
-                fill = {"buffer/fill_advantage": size / capacity, "buffer/seen_advantage": float(seen)}
-                self._meter.set(fill, f"_{player}")
-                fitted.append(parameters)
-            return fitted
+            fits = [self._end(names.advantage(player), f"_{player}") for player in players]
+        for player, fitted in zip(players, fits, strict=True):
+            size, capacity, seen = (sum(info[key] for info in fitted.shards) for key in ("size", "capacity", "seen"))
+            fill = {"buffer/fill_advantage": size / capacity, "buffer/seen_advantage": float(seen)}
+            self._meter.set(fill, f"_{player}")
+        return [fitted.result for fitted in fits]
 
     def fit_baseline(self, iteration: int, profile: Profile) -> None:
         """See `Runtime.fit_baseline`. What it gives goes to the workers without passing here."""
         with self._meter.timing("fitting"):
             told = self._backend.put(profile_message(profile))
-            self._fits[BASELINE] = self._learners[BASELINE].begin(iteration, told)
-            self._baseline = self._fits[BASELINE][0]
+            self._baseline = self._learners[BASELINE].begin(iteration, told)
             self._told[1] += 1
-            self._end(BASELINE, "")
+            self._end(BASELINE, "", take=False)
 
     def fit_averages(self, iteration: int) -> list[Parameters]:
         """See `Runtime.fit_averages`. Both at once."""
         for player in (0, 1):
-            self._fits[names.average(player)] = self._learners[names.average(player)].begin(iteration, None)
-        return [self._end(names.average(player), f"_{player}")[0] for player in (0, 1)]
+            self._learners[names.average(player)].begin(iteration, None)
+        return [self._end(names.average(player), f"_{player}").result for player in (0, 1)]
 
-    def _end(self, name: str, suffix: str) -> tuple[Snapshot, list[dict[str, int]]]:
-        """Wait for a fit: what it gives (the baseline's stays where it is) and its shards' numbers."""
-        result, *rest = self._fits.pop(name)
-        wanted = rest if name == BASELINE else [result, *rest]
-        values = self._gather([*wanted, *self._unconfirmed])[: len(wanted)]
-        self._unconfirmed = []
-        given = {} if name == BASELINE else values.pop(0)
-        report, *infos = values
-        self._learners[name].ended(report)
+    def _end(self, name: str, suffix: str, take: bool = True) -> Fitted:
+        """Wait for a fit, and for the shards to have taken all rows sent so far."""
+        sent, self._unconfirmed = self._unconfirmed, []
+        fitted = self._learners[name].end(sent, take)
+        report, shards = fitted.report, sum(info["rss_bytes"] for info in fitted.shards)
         self._meter.set(report.metrics, suffix)
-        return given, infos
+        self._meter.set(
+            {
+                f"cluster/fit_{name}_seconds": report.seconds,
+                f"cluster/learner_peak_bytes_{name}": float(report.rss_bytes),
+                f"cluster/shards_peak_bytes_{name}": float(shards),
+            }
+        )
+        return fitted
 
     # --- the rest ---
 
     def take_metrics(self) -> dict[str, float]:
         """See `Runtime.take_metrics`."""
-        return self._meter.take() | self._crew.metrics()
+        now = self._clock()
+        if now - self._asked_usage >= _USAGE_SECONDS:
+            self._asked_usage, self._usage = now, self._backend.usage()
+        return self._meter.take() | self._crew.take_metrics() | self._usage
 
     def snapshot(self) -> dict[str, Snapshot]:
         """See `Runtime.snapshot`: the same parts as of a run in one process."""
         parts: dict[str, Snapshot] = {"counters": {"states": self.states}, "chance_0": {}, "chance_1": {}}
         asked = {rows: [self._backend.call(shard, "snapshot") for shard in own] for rows, own in self._shards.items()}
-        fits = {name: self._call(learner, "snapshot") for name, learner in self._kept_fits()}
+        fits = {name: learner.snapshot() for name, learner in self._kept_fits()}
         for rows, references in asked.items():
             parts[rows] = join_snapshots(self._gather(references))
         return parts | dict(zip(fits, self._gather(list(fits.values())), strict=True))
@@ -214,11 +207,11 @@ class ClusterRuntime:
         for rows, shards in self._shards.items():
             for shard, part in zip(shards, split_snapshot(parts[rows], len(shards)), strict=True):
                 waiting.append(self._backend.call(shard, "restore", part))
-        fits = {name: self._call(learner, "restore", parts[name]) for name, learner in self._kept_fits()}
-        self._gather([*waiting, *fits.values()])
-        self._baseline = fits.get(BASELINE, {})
+        fits = {name: learner.restore(parts[name]) for name, learner in self._kept_fits()}
+        self._gather([*waiting, *(reference for references in fits.values() for reference in references)])
+        self._baseline = fits[BASELINE][0] if BASELINE in fits else {}
 
-    def _kept_fits(self) -> list[tuple[str, _Learner]]:
+    def _kept_fits(self) -> list[tuple[str, Learner]]:
         """Average networks are always fitted from scratch: nothing of them is kept."""
         averages = (names.average(0), names.average(1))
         return [(name, learner) for name, learner in self._learners.items() if name not in averages]
@@ -226,9 +219,6 @@ class ClusterRuntime:
     def close(self) -> None:
         """See `Runtime.close`."""
         self._backend.close()
-
-    def _call(self, learner: _Learner, method: str, *args: Any) -> Reference:
-        return self._backend.call(learner.handle, method, *args)
 
     def _gather(self, references: Sequence[Reference]) -> list[Any]:
         return self._backend.get(references)

@@ -30,6 +30,21 @@ class _Call:
     rows: list[Reference]
 
 
+@dataclass
+class _Worked:
+    """What all workers did, copies included: states, seconds at work, the largest process."""
+
+    states: int = 0
+    seconds: float = 0.0
+    peak_bytes: int = 0
+
+    def add(self, report: ChunkReport) -> None:
+        """Enter a chunk."""
+        self.states += report.summary.states
+        self.seconds += report.seconds
+        self.peak_bytes = max(self.peak_bytes, report.rss_bytes)
+
+
 class Crew:
     """Plays chunks on as many workers as `needs` says; auto is one for every free CPU, while there are chunks for it.
 
@@ -61,6 +76,7 @@ class Crew:
         self._calls: dict[Reference, _Call] = {}
         self._started = 0
         self._failed = 0
+        self._worked = _Worked()
         self._looked = -_LOOK_SECONDS
         self._alone_since = clock()
 
@@ -91,15 +107,19 @@ class Crew:
         """Workers at work."""
         return len(self._workers)
 
-    def metrics(self) -> dict[str, float]:
-        """Scalars for telemetry."""
-        counters = self._schedule.counters
+    def take_metrics(self) -> dict[str, float]:
+        """Scalars for telemetry: counts since the run was started, rates and peaks since the last call."""
+        counters, worked = self._schedule.counters, self._worked
+        self._worked = _Worked()
         return {
             "cluster/workers": float(len(self._workers)),
             "cluster/workers_lost": float(counters.lost_workers),
             "cluster/chunks_reissued": float(counters.reissued + counters.copies),
             "cluster/results_dropped": float(counters.duplicates),
             "cluster/results_held_most": float(counters.most_held),
+            "cluster/worker_states_per_second": worked.states / max(worked.seconds, 1e-9),
+            "cluster/worker_seconds": worked.seconds,
+            "cluster/worker_peak_bytes": float(worked.peak_bytes),
         }
 
     def _patience(self) -> float:
@@ -168,6 +188,7 @@ class Crew:
         except PartLostError as error:
             self._lose(call.worker, f"was lost ({error})")
             return
+        self._worked.add(report)
         self._schedule.finished(call.worker, call.chunk.id, (report, call.rows), self._clock())
 
     def _welcome(self, name: str, handle: Handle, reference: Reference) -> None:

@@ -18,6 +18,7 @@ from learners.feed import MergedFeed, RegressionFeed, UniformFeed
 from learners.fit import FitMetrics
 from learners.inputs import StateInputs
 from learners.networks import Parameters
+from learners.ranks import ALONE, Ranks
 from learners.regression import RegressionLearner
 from learners.table import exact_advantages, exact_baseline
 
@@ -27,6 +28,17 @@ _AVERAGE: Final = 102
 _BASELINE: Final = 103
 
 Buffers = Sequence[Readable | Merged]  # the shards of a store, or their mirrors
+
+
+@dataclass(frozen=True)
+class Share:
+    """Who fits a network together, and which of all shards this one of them reads; None is all."""
+
+    ranks: Ranks = ALONE
+    shards: Sequence[int] | None = None
+
+
+WHOLE: Final = Share()
 
 
 class Fit(Protocol):
@@ -82,6 +94,7 @@ class _RegressionFit:
     settings: AdvantageConfig | AverageConfig
     scale: float
     learner: RegressionLearner
+    share: Share
 
     def result(self) -> Snapshot:
         """Nothing: the run keeps every network."""
@@ -99,9 +112,10 @@ class _RegressionFit:
         inputs: StateInputs = self.players.state_inputs[self.player]
         device = self.players.device
         if isinstance(buffers[0], Merged):
-            return MergedFeed(buffers[0], inputs, self.scale, device)
+            return MergedFeed(buffers[0], inputs, self.scale, device, self.share.ranks)
         shards = [(buffer.view(), buffer.seen) for buffer in buffers if not isinstance(buffer, Merged)]
-        return UniformFeed(shards, inputs, self.settings.batch, self.scale, device)
+        share = self.share
+        return UniformFeed(shards, inputs, self.settings.batch, self.scale, device, share.ranks, share.shards)
 
     def _run(self, iteration: int, buffers: Buffers, steps: int, fresh: bool) -> tuple[Parameters, FitMetrics]:
         seed = lanes.derive(self.seed, self.purpose, iteration, self.player) >> 1
@@ -201,15 +215,15 @@ class BaselineFit:
 
 
 def advantage_fit(
-    seed: int, player: int, players: Players, settings: AdvantageConfig, learner: RegressionLearner
+    seed: int, player: int, players: Players, settings: AdvantageConfig, learner: RegressionLearner, share: Share
 ) -> AdvantageFit:
     """The advantage fit of a player; targets are in units of the largest payoff."""
     scale = players.game.description.payoff_scale
-    return AdvantageFit(seed, _ADVANTAGE, "advantage", player, players, settings, scale, learner)
+    return AdvantageFit(seed, _ADVANTAGE, "advantage", player, players, settings, scale, learner, share)
 
 
 def average_fit(
-    seed: int, player: int, players: Players, settings: AverageConfig, learner: RegressionLearner
+    seed: int, player: int, players: Players, settings: AverageConfig, learner: RegressionLearner, share: Share
 ) -> AverageFit:
     """The average fit of a player; targets are probabilities."""
-    return AverageFit(seed, _AVERAGE, "average", player, players, settings, 1.0, learner)
+    return AverageFit(seed, _AVERAGE, "average", player, players, settings, 1.0, learner, share)

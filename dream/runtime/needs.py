@@ -18,11 +18,14 @@ def needs_of(assembly: Assembly) -> Needs:
     for fit in assembly.fit_names():
         rows = names.rows_of(fit)
         shards = [assembly.predicted(rows, index) for index in range(assembly.shards(rows))]
-        mirrored = PROCESS_BYTES + sum(size for _, size in shards)
-        parts.append(Part(fit, "learner", mirrored, gpus=settings.learner_gpus))
+        ranks = settings.learners
+        mirrored = sum(size for _, size in shards) // (ranks if len(shards) >= ranks else 1)
+        size = PROCESS_BYTES + mirrored
+        parts += [Part(rank_name(fit, r), "learner", size, gpus=settings.learner_gpus) for r in range(ranks)]
         for index, (count, size) in enumerate(shards):
             detail = f"{count:,} rows of {size / max(count, 1):.0f} bytes"
-            parts.append(Part(shard_name(rows, index), "shard", PROCESS_BYTES + size, feeds=fit, detail=detail))
+            reader = rank_name(fit, index % ranks)
+            parts.append(Part(shard_name(rows, index), "shard", PROCESS_BYTES + size, feeds=reader, detail=detail))
     chunks = math.ceil(assembly.traversals / assembly.config.sampling.chunk)
     return Needs(
         parts=tuple(parts),
@@ -31,6 +34,11 @@ def needs_of(assembly: Assembly) -> Needs:
         worker_bytes=PROCESS_BYTES,
         most_workers=chunks * (2 if assembly.config.sampling.updates == "simultaneous" else 1),
     )
+
+
+def rank_name(fit: str, rank: int) -> str:
+    """Name of one process of a learner."""
+    return fit if rank == 0 else f"{fit}-rank-{rank}"
 
 
 def shard_name(rows: str, index: int) -> str:

@@ -20,6 +20,7 @@ from dream.config import RunConfig
 from dream.runtime import assembly as names
 from dream.runtime.assembly import Assembly
 from dream.runtime.tally import Summary
+from learners.ranks import ALONE, ProcessGroup, Ranks, listen
 
 _PACKAGES = ("dream-cfr", "torch", "numpy", "open_spiel")
 
@@ -97,18 +98,36 @@ class FitReport:
 
 
 class LearnerService:
-    """One fit with mirrors of the shards that it reads."""
+    """One fit, or one rank of it, with mirrors of the shards that it reads."""
 
-    def __init__(self, config: RunConfig, name: str) -> None:
+    def __init__(self, config: RunConfig, name: str, rank: int, size: int) -> None:
         self._assembly = Assembly.of(config)
-        rows = names.rows_of(name)
-        shards = range(self._assembly.shards(rows))
-        self._mirrors: list[Mirror | Merged] = [self._assembly.mirror(rows, index) for index in shards]
-        self._fit = self._assembly.fit(name)
+        self._name, self._rank, self._size = name, rank, size
+        self._store: Any = None
+        self._mirrors: list[Mirror | Merged] = []
 
     def introduce(self) -> Introduction:
         """See `Introduction`."""
         return Introduction.of(self._assembly)
+
+    def listen(self) -> str:
+        """Rank 0 opens a place where the others meet it: its address. A single rank needs none."""
+        if self._size == 1:
+            return ""
+        self._store, address = listen(_own_address(), self._size)
+        return address
+
+    def join(self, address: str) -> list[int]:
+        """Meet the other ranks at `address`; the numbers of the shards whose deltas `fit` wants, in their order."""
+        ranks: Ranks = ALONE
+        if self._size > 1:
+            ranks = ProcessGroup(self._rank, self._size, self._store or address, self._assembly.players.device)
+        rows = names.rows_of(self._name)
+        share = self._assembly.share(rows, ranks)
+        assert share.shards is not None
+        self._mirrors = [self._assembly.mirror(rows, index) for index in share.shards]
+        self._fit = self._assembly.fit(self._name, share)
+        return list(share.shards)
 
     def fit(self, iteration: int, profile: Snapshot | None, *deltas: Any) -> tuple[Snapshot, FitReport]:
         """Fit to the shards' rows after `deltas`, one per shard: what the fit gives, and a report."""
@@ -142,6 +161,16 @@ class ShardService:
     def delta(self, version: int) -> tuple[Delta | Snapshot, dict[str, int]]:
         """What a mirror that stands at `version` lacks, and the shard's numbers."""
         return self._shard.delta(version), self._shard.info() | {"rss_bytes": rss_bytes()}
+
+
+def _own_address() -> str:
+    """The address under which other nodes see this one: that of the way out; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:  # a machine without a network
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])
 
 
 def rss_bytes() -> int:

@@ -4,13 +4,14 @@ Keys of a record:
 - `iteration`, `states` (visited so far, both players), `seconds` (training time so far, over all resumes);
 - where the iteration was evaluated: `nash_conv_chips`, `exploitability_chips` (half of it),
   `exploitability_milli` in `unit` (`mA/g`, `mbb/g` or `m/g`), `average` (`bank` or `network`);
+- on a cluster `cluster/...`: workers, losses, bytes, which depend on the machines;
 - scalars by group and name, as in TensorBoard: `loss/advantage_0`, `gradient_norm/advantage_0`,
   `target_scale/advantage_0`, `importance_weight/{mean,max,p99}_0`, `buffer/{fill,seen}_advantage_0`,
   `throughput/rows_per_second`, `throughput/states_per_second`,
   `time/{sampling,fitting,evaluating,committing}_seconds`. One that is not finite is stored as null.
 
 Everything that depends on the clock has a key that ends in `seconds` or `_per_second`, and nothing else has:
-`deterministic_view` drops those, and what stays is the same in two runs of one configuration and seed.
+`deterministic_view` drops those and `cluster/...`; what stays is the same in two runs of one configuration and seed.
 """
 
 import math
@@ -20,6 +21,7 @@ from typing import Any
 
 EVALUATION_KEYS = ("nash_conv_chips", "exploitability_chips", "exploitability_milli", "unit", "average")
 _CLOCK_SUFFIXES = ("seconds", "_per_second")
+_CLUSTER_PREFIX = "cluster/"
 _AXES = ("iteration", "states", "seconds")
 
 
@@ -58,8 +60,8 @@ class IterationReport:
 
 
 def deterministic_view(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a record that does not depend on the clock: without keys in `seconds` and `_per_second`."""
-    return {key: value for key, value in record.items() if not key.endswith(_CLOCK_SUFFIXES)}
+    """The part of a record that depends neither on the clock nor on the machines."""
+    return {k: v for k, v in record.items() if not (k.endswith(_CLOCK_SUFFIXES) or k.startswith(_CLUSTER_PREFIX))}
 
 
 def _plain(value: float | str) -> float | int | str | None:
