@@ -15,7 +15,15 @@ Reference = Any  # a value that may not be there yet
 
 
 class PartLostError(DreamError):
-    """A process died, or its node, or something that it made was lost with it. The message says what is known."""
+    """A process died, or its node, or something that it made was lost with it.
+
+    `why` is what is known; `part` the name of the process, None where what is lost is a value.
+    """
+
+    def __init__(self, why: str, part: str | None = None) -> None:
+        super().__init__(f"{part} was lost ({why})" if part else why)
+        self.why = why
+        self.part = part
 
 
 class ResourcesError(DreamError):
@@ -56,7 +64,7 @@ class Backend(Protocol):
         ...
 
     def wait(self, references: Sequence[Reference], seconds: float | None) -> list[Reference]:
-        """Those that are there (or failed), as soon as there is at least one; empty after `seconds`."""
+        """Those that are there (or failed), as soon as there is at least one; empty after `seconds` (None: never)."""
         ...
 
     def kill(self, handle: Handle) -> None:

@@ -186,7 +186,9 @@ class Crew:
         try:
             (report,) = self._backend.get([reference])
         except PartLostError as error:
-            self._lose(call.worker, f"was lost ({error})")
+            if error.part != call.worker:  # what it was told is lost: no other worker can be told it either
+                raise
+            self._lose(call.worker, f"was lost ({error.why})")
             return
         self._worked.add(report)
         self._schedule.finished(call.worker, call.chunk.id, (report, call.rows), self._clock())
@@ -196,7 +198,7 @@ class Crew:
             (theirs,) = self._backend.get([reference])
         except PartLostError as error:
             self._failed += 1
-            self._notify(f"{name} did not start ({error})")
+            self._notify(f"{name} did not start ({error.why})")
             if self._failed >= _STARTS:
                 raise
             return

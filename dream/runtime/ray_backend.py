@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import ray
-from ray.exceptions import RayError, RayTaskError
+from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dream.errors import DreamError
@@ -41,6 +43,7 @@ class RayBackend:
     def __init__(self, owned: bool) -> None:
         self._owned = owned
         self._handles: list[Handle] = []
+        self._names: dict[str, str] = {}  # by Ray's id
         self._host = ray.remote(Host)
 
     @classmethod
@@ -69,8 +72,10 @@ class RayBackend:
         options: dict[str, Any] = {"num_cpus": asked.cpus, "num_gpus": asked.gpus, "memory": asked.bytes or None}
         if asked.node is not None:
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(asked.node, soft=True)
+        options["name"] = f"{name}.{uuid.uuid4().hex[:8]}"  # in Ray's lists; there a name is one actor's
         handle = self._host.options(**options).remote(make, args)
         self._handles.append(handle)
+        self._names[handle._actor_id.hex()] = name
         return handle
 
     def call(self, handle: Handle, method: str, *args: Any) -> Reference:
@@ -84,18 +89,19 @@ class RayBackend:
 
     def put(self, value: Any) -> Reference:
         """See `Backend.put`."""
-        with _losses():
+        with self._losses():
             return ray.put(value)
 
     def get(self, references: Sequence[Reference]) -> list[Any]:
         """See `Backend.get`."""
-        with _losses():
+        with self._losses():
             values: list[Any] = ray.get(list(references))
         return values
 
     def wait(self, references: Sequence[Reference], seconds: float | None) -> list[Reference]:
         """See `Backend.wait`."""
         if not references:
+            time.sleep(seconds or 0.0)
             return []
         one, _ = ray.wait(list(references), num_returns=1, timeout=seconds, fetch_local=False)
         if not one:
@@ -142,6 +148,21 @@ class RayBackend:
         if self._owned:
             ray.shutdown()
 
+    @contextmanager
+    def _losses(self) -> Iterator[None]:
+        """Ray's errors as ours: what a called method raised as it was, everything else as something lost."""
+        try:
+            yield
+        except RayTaskError as error:
+            cause = error.cause
+            raise self._lost(cause) if isinstance(cause, RayError) else cause from error
+        except RayError as error:
+            raise self._lost(error) from error
+
+    def _lost(self, error: RayError) -> PartLostError:
+        name = self._names.get(error.actor_id or "") if isinstance(error, RayActorError) else None
+        return PartLostError(f"{type(error).__name__}: {_reason(error)}", name)
+
 
 def _resources(node: dict[str, Any]) -> NodeResources:
     has = node["Resources"]
@@ -163,21 +184,13 @@ def _own_signals() -> Iterator[None]:
                 signal.signal(number, handler)
 
 
-@contextmanager
-def _losses() -> Iterator[None]:
-    """Ray's errors as ours: what a called method raised as it was, everything else as something lost."""
-    try:
-        yield
-    except RayTaskError as error:
-        cause = error.cause
-        if isinstance(cause, RayError):
-            raise PartLostError(_first_line(cause)) from error
-        raise cause from error
-    except RayError as error:
-        raise PartLostError(_first_line(error)) from error
-
-
 def _first_line(error: BaseException) -> str:
     """The kind of an error and the first line of its text."""
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+
+
+def _reason(error: RayError) -> str:
+    """The first sentence of the last paragraph, where Ray gives the reason; before it come ids."""
+    lines = [line for line in str(error).splitlines() if line[:1].strip()]
+    return lines[-1].split(". ")[0].rstrip(".") if lines else "no reason given"

@@ -99,7 +99,7 @@ class InlineBackend:
     def kill(self, handle: Process) -> None:
         handle.alive = False
         for call in handle.queue:
-            self._settle(call, PartLostError(f"{handle.name} was killed"))
+            self._settle(call, PartLostError("it was killed", handle.name))
         handle.queue.clear()
 
     def nodes(self) -> list[NodeResources]:
