@@ -65,8 +65,9 @@ def networks(folder: Path) -> dict[tuple[str, str], bytes]:
 
 
 def metrics(folder: Path) -> list[dict[str, Any]]:
-    """What metrics.jsonl holds, without what depends on the clock."""
-    return [deterministic_view(record) for record in RunFolder.open(folder).metrics.read()]
+    """What metrics.jsonl holds, without what depends on the clock or on the cluster."""
+    views = (deterministic_view(record) for record in RunFolder.open(folder).metrics.read())
+    return [{name: value for name, value in view.items() if not name.startswith("cluster/")} for view in views]
 
 
 def assert_same_run(folder: Path, undisturbed: Path) -> None:
