@@ -17,13 +17,13 @@ from torch import Tensor
 from buffers.frames import Snapshot
 from buffers.merged import UniqueTransitions, unique_transitions
 from buffers.rows import Rows, length, take
-from learners.feed import resident
 from learners.fit import FitMetrics, Optimiser, fit, network_snapshot, restore_network
 from learners.inputs import HistoryInputs
 from learners.losses import baseline_loss
 from learners.networks import Network, NetworkSpec, Parameters
 from learners.ranks import ALONE, Ranks, agree, portion
 from learners.regression import OptimiserSettings
+from learners.streaming import on_device
 
 _PORTION = 1 << 18  # transitions gathered at once
 
@@ -125,7 +125,7 @@ class BaselineLearner:
                 (~rows["terminal"]).astype(np.float32),
                 next_probabilities.astype(np.float32),
             )
-            yield from zip(*(torch.split(resident(column, self._device), own) for column in columns), strict=True)
+            yield from zip(*(torch.split(on_device(column, self._device), own) for column in columns), strict=True)
 
     def fit_merged(self, transitions: Transitions, steps: int) -> tuple[Parameters, FitMetrics]:
         """`steps` full-batch steps on transitions merged by (history, action, next history): the exact gradient.

@@ -1,14 +1,16 @@
 """Which rows a minibatch has: drawn alike by all ranks, each of which keeps those that it has."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from buffers.rows import Rows, length
+from buffers.rows import Rows
 from learners.ranks import Ranks, gather
+from learners.streaming import Block, DeviceRows
 
 
 class Draws:
@@ -16,16 +18,20 @@ class Draws:
 
     A shard is drawn in proportion to what it has seen, a row in it uniformly. Which rows are drawn depends on the
     shards' numbers, not on which rank has which; every row drawn belongs to one rank: those that have its shard
-    take turns.
+    take turns in each minibatch.
     `rows`: held by all shards; `seen`: ever offered to them; `weight`: of all these, estimated from those held.
     Raises ValueError where shards are missing, or differ between ranks that have the same one.
     """
 
     def __init__(
-        self, shards: Sequence[tuple[Rows, int]], numbers: Sequence[int], device: torch.device, ranks: Ranks
+        self,
+        shards: Sequence[tuple[Rows | DeviceRows, int]],
+        numbers: Sequence[int],
+        device: torch.device,
+        ranks: Ranks,
     ) -> None:
-        own_sizes = np.array([length(rows) for rows, _ in shards], np.int64)
-        means = [float(np.mean(rows["weight"], dtype=np.float64)) if length(rows) else 0.0 for rows, _ in shards]
+        own_sizes = np.array([len(rows["weight"]) for rows, _ in shards], np.int64)
+        means = [_mean(rows["weight"]) if len(rows["weight"]) else 0.0 for rows, _ in shards]
         columns = [numbers, own_sizes, [seen for _, seen in shards], means, [ranks.rank] * len(shards)]
         everyones = gather(ranks, np.array(columns, np.float64).T.copy())
         number, _, _, _, rank = everyones.T
@@ -47,10 +53,8 @@ class Draws:
         self._only = torch.zeros((), dtype=torch.int64, device=device)
         self._all_mine = ranks.size == 1
 
-    def draw(
-        self, batch: int, minibatches: int, generator: torch.Generator, together: bool = False
-    ) -> tuple[Tensor, list[int]]:
-        """Index i8[n] of the next minibatches' rows into this rank's shards laid end to end; how many of each.
+    def draw(self, batch: int, minibatches: int, generator: torch.Generator, together: bool = False) -> Block:
+        """The rows of the next minibatches among those of this rank, its shards laid end to end.
 
         `together`: the numbers of all are drawn in one call, which gives others than a call for each.
         """
@@ -59,11 +63,12 @@ class Draws:
         slot = torch.cat([slot for _, slot in drawn])
         shard = self._only if self._shares is None else torch.cat([shard for shard, _ in drawn])
         if self._all_mine:
-            return self._first[shard] + slot, [batch] * minibatches
-        position = torch.arange(len(slot), device=self._device)
-        mine = torch.nonzero(position % self._holders[shard] == self._turn[shard])[:, 0]
+            return Block(self._first[shard] + slot, [batch] * minibatches)
+        # By the place in the minibatch: ranks may draw different numbers of minibatches at once.
+        place = torch.arange(batch, device=self._device).repeat(minibatches)
+        mine = torch.nonzero(place % self._holders[shard] == self._turn[shard])[:, 0]
         counts = torch.bincount(mine // batch, minlength=minibatches).tolist()
-        return (self._first[shard] + slot).index_select(0, mine), counts
+        return Block((self._first[shard] + slot).index_select(0, mine), counts)
 
     def _one(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Shards and slots in them, i8[count] each."""
@@ -73,6 +78,14 @@ class Draws:
         shard = torch.multinomial(self._shares, count, replacement=True, generator=generator)
         place = torch.rand(count, generator=generator, device=self._device, dtype=torch.float64)
         return shard, (place * self._sizes[shard]).long()
+
+
+def _mean(weight: NDArray[Any] | Tensor) -> float:
+    if isinstance(weight, Tensor):
+        if weight.is_cuda:
+            return float(weight.mean(dtype=torch.float64))
+        weight = weight.numpy()
+    return float(np.mean(weight, dtype=np.float64))
 
 
 def _check(everyones: NDArray[np.float64], ranks: Ranks) -> None:

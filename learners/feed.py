@@ -2,21 +2,22 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from buffers.merged import Merged
-from buffers.rows import Rows, concatenate
+from buffers.rows import Rows
 from learners.draws import Draws
 from learners.inputs import StateInputs, TableStateInputs
 from learners.ranks import ALONE, Ranks, agree, portion
+from learners.streaming import Block, DeviceRows, Gathered, Resident, Source, Streamed, column_bytes, on_host
 
 _NOTHING = "none of the {} rows to fit to has a positive weight; more traversals must be sampled first"
 _AT_ONCE = 1 << 15  # rows that are gathered or merged at once, of as many minibatches as they make
+_STREAMED_AT_ONCE = 1 << 18  # the same, where they come from host memory
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,12 @@ class RegressionFeed(Protocol):
 class UniformFeed:
     """Minibatches drawn with replacement, uniformly over all rows ever offered. Targets are divided by `scale`.
 
-    `shards`: each shard's rows and the number it has seen. A shard is drawn in proportion to what it has seen, a
-    row in it uniformly. On the CPU the rows are not copied: they must not change while the feed is in use.
+    `shards`: each shard's rows, on the host or on `device`, and the number it has seen. A shard is drawn in
+    proportion to what it has seen, a row in it uniformly. Rows of one shard that lie on the device, as all do where
+    that is the CPU, are not copied: they must not change while the feed is in use.
+
+    Host rows of more than `resident_bytes` stay in host memory, uncopied; what minibatches need is sent to the
+    device while earlier ones are fitted to. The minibatches are the same. None: there is room for all.
 
     With several `ranks`, `numbers` says which of all shards this rank has (by default all, as all others). Every
     rank draws the same minibatches, whoever has which shard, and evaluates the rows of its own shards; those of a
@@ -63,25 +68,22 @@ class UniformFeed:
 
     def __init__(
         self,
-        shards: Sequence[tuple[Rows, int]],
+        shards: Sequence[tuple[Rows | DeviceRows, int]],
         inputs: StateInputs,
         batch: int,
         scale: float,
         device: torch.device,
         ranks: Ranks = ALONE,
         numbers: Sequence[int] | None = None,
+        resident_bytes: int | None = None,
     ) -> None:
         self.ranks = ranks
-        rows = shards[0][0] if len(shards) == 1 else concatenate([rows for rows, _ in shards])
-        self._keys = resident(rows["key"], device)
-        self._target = resident(rows["target"], device)
-        self._weight = resident(rows["weight"], device)
         draws = Draws(shards, range(len(shards)) if numbers is None else numbers, device, ranks)
         if not draws.weight > 0.0:
             raise ValueError(_NOTHING.format(draws.rows))
-        columns = self._keys, self._target, self._weight
+        source = _source([rows for rows, _ in shards], device, resident_bytes)
         scales = 1.0 / scale, draws.seen / draws.weight
-        self._minibatches = _Minibatches(draws, columns, inputs, batch, *scales, ranks)
+        self._minibatches = _Minibatches(draws, source, inputs, batch, *scales, ranks)
         self._generator: torch.Generator | None = None
         self._drawn: Iterator[RegressionBatch] = iter(())
 
@@ -97,7 +99,7 @@ class _Minibatches:
     """What minibatches are made of. Apart from the feed: an iterator that the feed holds must not hold the feed."""
 
     draws: Draws
-    columns: tuple[Tensor, Tensor, Tensor]  # keys, targets, weights of this rank's rows
+    source: Source
     inputs: StateInputs
     batch: int
     target_scale: float
@@ -106,35 +108,37 @@ class _Minibatches:
 
     def drawn(self, generator: torch.Generator) -> Iterator[RegressionBatch]:
         """One after the other, without end."""
-        inputs, batch = self.inputs, self.batch
-        at_once = max(1, _AT_ONCE // batch)
-        if isinstance(inputs, TableStateInputs) and len(inputs.features) <= batch:
-            while True:
-                index, counts = self.draws.draw(batch, at_once, generator, together=True)
-                yield from self._merge(inputs, *self._rows(index), counts)
+        inputs = self.inputs
+        table = inputs if isinstance(inputs, TableStateInputs) and len(inputs.features) <= self.batch else None
+        for rows in self.source.gathered(self._blocks(generator, table is not None)):
+            yield from self._apart(rows) if table is None else self._merge(table, rows)
+
+    def _blocks(self, generator: torch.Generator, merging: bool) -> Iterator[Block]:
+        """Many minibatches at once, unless one process has its rows at hand."""
+        if merging:
+            at_once = _AT_ONCE
+        elif isinstance(self.source, Streamed):
+            at_once = _STREAMED_AT_ONCE
+        else:
+            at_once = 1 if self.ranks.size == 1 else _AT_ONCE
         while True:
-            index, counts = self.draws.draw(batch, 1 if self.ranks.size == 1 else at_once, generator)
-            yield from self._apart(*self._rows(index), counts)
+            yield self.draws.draw(self.batch, max(1, at_once // self.batch), generator, together=merging)
 
-    def _rows(self, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        keys, target, weight = (column.index_select(0, index) for column in self.columns)
-        return keys, target * self.target_scale, weight * self.weight_scale
-
-    def _apart(self, keys: Tensor, target: Tensor, weight: Tensor, counts: list[int]) -> Iterator[RegressionBatch]:
+    def _apart(self, rows: Gathered) -> Iterator[RegressionBatch]:
         """Minibatches of single rows."""
-        for own in zip(*(torch.split(column, counts) for column in (keys, target, weight)), strict=True):
+        target, weight = rows.target * self.target_scale, rows.weight * self.weight_scale
+        for own in zip(*(torch.split(column, rows.counts) for column in (rows.keys, target, weight)), strict=True):
             features, legal = self.inputs.read(own[0])
             # The loss divides by this rank's rows; the weights make that the whole minibatch's.
             yield RegressionBatch(features, legal, own[1], own[2] * (len(own[2]) / self.batch))
 
-    def _merge(
-        self, table: TableStateInputs, keys: Tensor, target: Tensor, weight: Tensor, counts: list[int]
-    ) -> Iterator[RegressionBatch]:
+    def _merge(self, table: TableStateInputs, rows: Gathered) -> Iterator[RegressionBatch]:
         """Minibatches of states: one count over (minibatch, state) cells for all of them."""
-        states, batches = len(table.features), len(counts)
-        cell = table.rows(keys).long()
+        target, weight = rows.target * self.target_scale, rows.weight * self.weight_scale
+        states, batches = len(table.features), len(rows.counts)
+        cell = table.rows(rows.keys).long()
         number = torch.arange(batches, device=cell.device)
-        cell += number.repeat_interleave(torch.tensor(counts, device=cell.device), output_size=len(cell)) * states
+        cell += number.repeat_interleave(torch.tensor(rows.counts, device=cell.device), output_size=len(cell)) * states
         columns = weight, *(weight * column for column in target.unbind(1))
         # Of no rows at all, counts are integers.
         sums = torch.stack([torch.bincount(cell, each, batches * states).to(weight.dtype) for each in columns], dim=1)
@@ -183,6 +187,7 @@ class MergedFeed:
         return self._batch
 
 
-def resident(column: NDArray[Any], device: torch.device) -> Tensor:
-    """A column on the device: the buffer's own memory where the device is the CPU."""
-    return torch.from_numpy(column).to(device)
+def _source(shards: Sequence[Rows | DeviceRows], device: torch.device, resident_bytes: int | None) -> Source:
+    if resident_bytes is None or column_bytes(shards) <= resident_bytes or not on_host(shards):
+        return Resident(shards, device)
+    return Streamed(shards, device)

@@ -20,7 +20,7 @@ from learners.regression import OptimiserSettings, RegressionLearner
 CPU = torch.device("cpu")
 STATES, ACTIONS, OFFSET, FEATURES, ROWS, HISTORIES = 30, 3, 10, 8, 3000, 40
 ENDS, SEEN = (0, 1400, 1400, 1700, ROWS), (9000, 0, 500, 4000)  # four shards, one of them empty
-STEPS = 300
+FEW, MANY = 60, 300  # steps
 
 
 class Member:
@@ -118,11 +118,11 @@ def regression_learner(loss):
     return RegressionLearner(NetworkSpec(FEATURES, ACTIONS, (32, 32), True), getattr(losses, loss), settings, CPU)
 
 
-def regression(ranks, kind, layout, loss, faulty=lambda feed: feed):
+def regression(ranks, kind, layout, loss, steps, faulty=lambda feed: feed):
     """Two fits, the second from where the first stands: parameters and metrics."""
     learner, feed = regression_learner(loss), faulty(regression_feed(ranks, kind, layout))
     learner.fit(feed, 20, 4, fresh=True)
-    return learner.fit(feed, STEPS, 5, fresh=False)
+    return learner.fit(feed, steps, 5, fresh=False)
 
 
 def transitions():
@@ -142,19 +142,19 @@ def transitions():
     return codec, Transitions(rows, lambda keys: strategy[keys])
 
 
-def baseline(ranks, kind, seed=7):
+def baseline(ranks, kind, steps, seed=7):
     """A fit of the baseline: parameters and metrics."""
     codec, played = transitions()
     spec = NetworkSpec(8, ACTIONS, (32, 32))
     learner = BaselineLearner(spec, history_inputs(codec, CPU), OptimiserSettings(1e-3, 1.0), 2.0, CPU, ranks)
     learner.start(1)
-    return learner.fit_merged(played, STEPS) if kind == "merged" else learner.fit(played, STEPS, 31, seed)
+    return learner.fit_merged(played, steps) if kind == "merged" else learner.fit(played, steps, 31, seed)
 
 
 def every_fit(ranks):
     """All that real processes are asked for, in one go."""
     found = {
-        f"{kind}, {layout}, {loss}": regression(ranks, kind, layout, loss)
+        f"{kind}, {layout}, {loss}": regression(ranks, kind, layout, loss, MANY)
         for kind, layout, loss in (
             ("rows", "own shards", "advantage_loss"),
             ("rows", "one shard", "average_mse_loss"),
@@ -162,4 +162,4 @@ def every_fit(ranks):
             ("merged", "one shard", "average_cross_entropy_loss"),
         )
     }
-    return found | {f"baseline, {kind}": baseline(ranks, kind) for kind in ("rows", "merged")}
+    return found | {f"baseline, {kind}": baseline(ranks, kind, MANY) for kind in ("rows", "merged")}

@@ -270,7 +270,8 @@ def test_targets_are_in_units_of_the_scale(inputs, rows):
 def test_one_shard_is_not_copied_on_the_cpu(inputs, rows):
     """Tens of millions of rows must not be held twice."""
     feed = UniformFeed([(rows, 50)], inputs, 64, 1.0, CPU)
-    held = {name: getattr(feed, f"_{name}") for name in ("target", "weight")} | {"key": feed._keys}
+    source = feed._minibatches.source
+    held = {"key": source.keys, "target": source.target, "weight": source.weight}
     for name, tensor in held.items():
         assert tensor.data_ptr() == rows[name].ctypes.data
 
