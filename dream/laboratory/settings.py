@@ -63,7 +63,7 @@ class LabSettings(BaseModel):
     chance_baseline: bool = _field(False, "learned baselines of chance outcomes, by history (vr-mccfr)")
     decay: float = _field(0.5, "weight of a baseline's newest value; 0 is the plain mean (vr-mccfr)", ge=0, le=1)
     control_variate: bool = _field(False, "restricted control variate of the opponent's actions (es-mccfr)")
-    learning_rate: float = _field(0.05, "eta, by which the sums of estimates are multiplied", "1/chips", gt=0, le=1e6)
+    learning_rate: float = _field(0.001, "eta, by which the sums of estimates are multiplied", "1/chips", gt=0, le=1e6)
     sampling: Literal["uniform", "current"] = _field("uniform", "what both players sample by (ftrl family)")
     regulariser: Literal["entropy", "euclidean"] = _field("entropy", "psi: a softmax, or a projection (ftrl family)")
     strength: float = _field(0.1, "mu, strength of the perturbation (pftrl)", "chips", ge=0, le=1e6)

@@ -67,7 +67,7 @@ class Tables(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """How regrets and averages are weighted. Frozen: nothing is learned, estimates go to `Tables.moments`."""
+    """How regrets and averages are weighted. Frozen: strategies stay, estimates go to `Tables.moments`."""
 
     kind: int
     alpha: float

@@ -115,9 +115,8 @@ def _descend(
                 chosen = sample_slot(tables.strategy, start, stop, uniform(generator, 0))
                 paths.node[entered] = child + chosen - start
                 entered += 1
-                if not rule.frozen:
-                    for slot in range(start, stop):
-                        tables.cumulative[slot] += share * tables.strategy[slot]
+                for slot in range(start, stop):
+                    tables.cumulative[slot] += share * tables.strategy[slot]
         entry += 1
     return entered
 

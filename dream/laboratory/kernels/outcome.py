@@ -171,7 +171,7 @@ def _learn_back(
             for slot in range(start, stop):
                 tables.gains[slot - start] = scale * (tables.gains[slot - start] - value)
             learn(tables, rule, t, faded, row, start, stop)
-        elif not rule.frozen:
+        else:
             for slot in range(start, stop):
                 tables.cumulative[slot] += share * tables.strategy[slot] / paths.reach[depth]
 
