@@ -1,7 +1,9 @@
 """The Kubernetes manifests: fields that the operator knows, sizes that fit, values that kustomizations really set."""
 
 import copy
+import os
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -86,6 +88,18 @@ class Probe(Strict):
     timeout_seconds: int
 
 
+class Command(Strict):
+    command: list[str]
+
+
+class Hook(Strict):
+    exec: Command
+
+
+class Lifecycle(Strict):
+    pre_stop: Hook
+
+
 class Container(Strict):
     name: str
     image: str
@@ -95,6 +109,7 @@ class Container(Strict):
     resources: Resources
     security_context: ContainerSecurity
     readiness_probe: Probe | None = None
+    lifecycle: Lifecycle | None = None
     volume_mounts: list[Mount]
 
 
@@ -305,6 +320,23 @@ def test_the_head_does_no_work_and_has_time_to_commit() -> None:
         wait = {v.name: v.value for v in container.env}["RAY_JOB_STOP_WAIT_TIME_S"]
         assert head.template.spec.termination_grace_period_seconds >= int(wait) >= 300
         assert {p.container_port for p in container.ports} == {6379, 8265, 10001}
+
+
+def test_before_a_head_ends_dream_has_committed(tmp_path: Path) -> None:
+    """The hook's command, with programs of those names: one SIGTERM, then it waits until no dream is left."""
+    (tmp_path / "pkill").write_text('#!/bin/bash\necho "pkill $*" >>"$CALLS"\n')
+    (tmp_path / "pgrep").write_text('#!/bin/bash\necho "pgrep $*" >>"$CALLS"\n[ "$(wc -l <"$CALLS")" -lt 4 ]\n')
+    (tmp_path / "sleep").write_text("#!/bin/bash\n")
+    for program in tmp_path.iterdir():
+        program.chmod(0o755)
+    calls = tmp_path / "calls"
+    for _, spec in cluster_specs():
+        (container,) = spec.head_group_spec.template.spec.containers
+        calls.unlink(missing_ok=True)
+        environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "CALLS": str(calls)}
+        subprocess.run(container.lifecycle.pre_stop.exec.command, env=environment, check=True, timeout=30)
+        assert calls.read_text().splitlines() == ["pkill -TERM -x dream"] + ["pgrep -x dream"] * 3
+    assert " procps " in DOCKERFILE.read_text()
 
 
 def test_every_pod_sees_the_runs_as_the_user_of_the_image() -> None:
