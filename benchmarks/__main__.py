@@ -14,7 +14,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import exact, keeping, learning, playing
+from benchmarks import cluster, exact, keeping, learning, playing
 from benchmarks.measure import Budget, Result
 
 Benchmark = Callable[[Budget], list[Result]]
@@ -28,12 +28,15 @@ BENCHMARKS: dict[str, Benchmark] = {
     "stored_average": exact.stored_average,
     "buffers": keeping.buffers,
     "openspiel_deep_cfr": playing.openspiel_deep_cfr,
+    "cluster_overhead": cluster.overhead,
+    "cluster_workers": cluster.workers,
+    "cluster_scale": cluster.scale,
 }
 
 
 def table(results: Iterable[Result]) -> Table:
     """Results as they are printed."""
-    shown = Table(title="Medians over interleaved rounds; seconds are processor seconds of one thread")
+    shown = Table(title="Medians over interleaved rounds; processor seconds of one thread (cluster_*: wall clock)")
     for heading in ("benchmark", "case", "ours", "bare limit", "bare", "ratio", "target", ""):
         shown.add_column(heading, justify="right" if heading in ("ours", "bare", "ratio") else "left")
     for result in results:
@@ -49,7 +52,9 @@ def _speed(rate: float, unit: str) -> str:
     """Rates per second; slow whole jobs as the time that one takes."""
     if rate == 0.0:
         return ""
-    return f"{1000 / rate:,.1f} ms each" if unit in ("evaluations", "averages") else f"{rate:,.0f} {unit}/s"
+    return (
+        f"{1000 / rate:,.1f} ms each" if unit in ("evaluations", "averages", "iterations") else f"{rate:,.0f} {unit}/s"
+    )
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,7 +1,8 @@
 """Rates of ours and of a bare limit, measured in turn so that a busy machine slows both alike.
 
 Seconds are processor seconds of this process, which works in one thread: on a quiet core they are the clock's; on a
-busy one the time in which other jobs hold the core does not count.
+busy one the time in which other jobs hold the core does not count. Where several processes work they are the wall
+clock's, and a figure is worth something on a quiet machine alone.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 
 Work = Callable[[], float]  # does some work; returns how many units it was
+Clock = Callable[[], float]  # processor seconds, or the wall clock's where several processes work
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Budget:
 class Result:
     """One measured case.
 
-    `ours`, `bare`: median rates over the rounds in `unit` per processor second (bare: 0 where there is no limit).
+    `ours`, `bare`: median rates over the rounds in `unit` per second (bare: 0 where there is no limit).
     `ratio`: the median of ours / bare within a round, NaN without a bare limit; above 1 ours is the faster one.
     `target`: what is asked for, in words; `reached`: whether the measured figures meet it, None without a target.
     """
@@ -63,22 +65,22 @@ class Target:
         return (self.ratio is None or ratio >= self.ratio) and (self.rate is None or ours >= self.rate)
 
 
-def rates(contestants: Mapping[str, Work], budget: Budget) -> dict[str, list[float]]:
-    """Units per processor second of every contestant in every round, one contestant after the other within a round."""
+def rates(contestants: Mapping[str, Work], budget: Budget, clock: Clock = time.process_time) -> dict[str, list[float]]:
+    """Units per second of every contestant in every round, one contestant after the other within a round."""
     for work in contestants.values():
         work()  # caches, allocations, first calls
     found: dict[str, list[float]] = {name: [] for name in contestants}
     for _ in range(budget.rounds):
         for name, work in contestants.items():
-            found[name].append(_rate(work, budget.slice_seconds))
+            found[name].append(_rate(work, budget.slice_seconds, clock))
     return found
 
 
-def _rate(work: Work, seconds: float) -> float:
-    units, began = 0.0, time.process_time()
+def _rate(work: Work, seconds: float, clock: Clock) -> float:
+    units, began = 0.0, clock()
     while True:
         units += work()
-        passed = time.process_time() - began
+        passed = clock() - began
         if passed > 0.0 and passed >= seconds:
             return units / passed
 
@@ -91,12 +93,13 @@ def compare(
     bare: Mapping[str, Work],
     budget: Budget,
     targets: Mapping[str, Target] | None = None,
+    clock: Clock = time.process_time,
 ) -> list[Result]:
     """Ours against each bare limit, all of them in the same rounds. `targets` by the bare limit's name.
 
     A target under the name "" belongs to the first limit.
     """
-    measured = rates({"": ours, **bare}, budget)
+    measured = rates({"": ours, **bare}, budget, clock)
     own = measured.pop("")
     wanted = dict(targets or {})
     if "" in wanted:
