@@ -14,7 +14,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import cluster, exact, keeping, learning, playing
+from benchmarks import cluster, exact, keeping, learning, playing, ranks
 from benchmarks.measure import Budget, Result
 
 Benchmark = Callable[[Budget], list[Result]]
@@ -24,6 +24,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "simulator": playing.simulator,
     "advantage_learner": learning.advantage_learner,
     "baseline_learner": learning.baseline_learner,
+    "data_parallel": ranks.data_parallel,
     "exact_exploitability": exact.exact_exploitability,
     "stored_average": exact.stored_average,
     "buffers": keeping.buffers,

@@ -22,11 +22,12 @@ from learners.losses import advantage_loss
 from learners.regression import OptimiserSettings, RegressionLearner
 
 _CPU = torch.device("cpu")
-_SETTINGS = OptimiserSettings(learning_rate=1e-3, clip=1.0)
+SETTINGS = OptimiserSettings(learning_rate=1e-3, clip=1.0)
 BARE = "bare forward, backward, clip, Adam"
 
 
-def _leduc() -> tuple[TreeGame, TreePlayers]:
+def leduc() -> tuple[TreeGame, TreePlayers]:
+    """Leduc's tree, and what makes its networks."""
     game = registry.load("leduc", "tree")
     assert isinstance(game, TreeGame)
     return game, TreePlayers(game, RunConfig(game="leduc", algorithm="dream", iterations=1), _CPU)
@@ -99,14 +100,14 @@ def bare_steps(network: nn.Sequential, loss: Callable[[], Tensor], steps: int) -
 
 def advantage_learner(budget: Budget, rows: int = 1_000_000, batch: int = 2048, steps: int = 50) -> list[Result]:
     """Leduc, minibatches drawn from a full buffer: rows of a state merged, or one forward pass per row."""
-    game, players = _leduc()
+    game, players = leduc()
     data, inputs = regression_rows(game, rows), players.state_inputs[0]
     scale = game.description.payoff_scale
     spec = players.advantage_spec(0)
 
     def ours(merged: bool) -> Work:
         feed = UniformFeed([(data, rows)], inputs if merged else RowByRow(inputs), batch, scale, _CPU)
-        learner = RegressionLearner(spec, advantage_loss, _SETTINGS, _CPU)
+        learner = RegressionLearner(spec, advantage_loss, SETTINGS, _CPU)
         learner.fit(feed, 1, 1, True)
         return lambda: learner.fit(feed, steps, 1, False)[1].steps
 
@@ -125,11 +126,11 @@ def advantage_learner(budget: Budget, rows: int = 1_000_000, batch: int = 2048, 
 
 def baseline_learner(budget: Budget, rows: int = 200_000, batch: int = 512, steps: int = 50) -> list[Result]:
     """Leduc, expected SARSA: each step has a forward pass more, for the targets; so has the bare loop."""
-    game, players = _leduc()
+    game, players = leduc()
     inputs = players.history_inputs()
     scale = game.description.payoff_scale
     spec = players.baseline_spec(inputs)
-    learner = BaselineLearner(spec, inputs, _SETTINGS, scale, _CPU)
+    learner = BaselineLearner(spec, inputs, SETTINGS, scale, _CPU)
     learner.start(1)
     data = transition_rows(game, rows)
     strategy = np.full((game.num_histories, spec.outputs), 1.0 / spec.outputs)

@@ -15,7 +15,7 @@ from actors.games import registry
 sys.path.append(str(Path(__file__).parents[2]))  # benchmarks/ is not part of the wheel
 
 from benchmarks import __main__ as command
-from benchmarks import exact, keeping, learning, playing
+from benchmarks import exact, keeping, learning, playing, ranks
 from benchmarks.measure import Budget, Result, Target, compare, rates
 
 TINY = Budget(slice_seconds=0.0, rounds=1)
@@ -54,6 +54,11 @@ def test_simulator():
 def test_learners():
     check(learning.advantage_learner(TINY, rows=5000, batch=1024, steps=2), 2)
     check(learning.baseline_learner(TINY, rows=5000, batch=64, steps=2), 1)
+
+
+@pytest.mark.slow
+def test_two_ranks():
+    check(ranks.data_parallel(TINY, rows=5000, batch=64, steps=2), 2)
 
 
 def test_exact_exploitability():
