@@ -14,7 +14,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import cluster, exact, keeping, learning, playing, ranks
+from benchmarks import cluster, exact, keeping, learning, playing, ranks, tabular
 from benchmarks.measure import Budget, Result
 
 Benchmark = Callable[[Budget], list[Result]]
@@ -29,6 +29,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "stored_average": exact.stored_average,
     "buffers": keeping.buffers,
     "openspiel_deep_cfr": playing.openspiel_deep_cfr,
+    "tabular_solvers": tabular.tabular_solvers,
     "cluster_overhead": cluster.overhead,
     "cluster_workers": cluster.workers,
     "cluster_scale": cluster.scale,

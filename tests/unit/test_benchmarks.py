@@ -15,7 +15,7 @@ from actors.games import registry
 sys.path.append(str(Path(__file__).parents[2]))  # benchmarks/ is not part of the wheel
 
 from benchmarks import __main__ as command
-from benchmarks import exact, keeping, learning, playing, ranks
+from benchmarks import exact, keeping, learning, playing, ranks, tabular
 from benchmarks.measure import Budget, Result, Target, compare, rates
 
 TINY = Budget(slice_seconds=0.0, rounds=1)
@@ -67,6 +67,10 @@ def test_exact_exploitability():
 
 def test_stored_average():
     check(exact.stored_average(TINY, iterations=12), 1)
+
+
+def test_tabular_solvers():
+    check(tabular.tabular_solvers(TINY, game="kuhn", touches=100), 3)
 
 
 def test_buffers():
