@@ -102,7 +102,10 @@ def run_seeds(
             held.enter_context(store.writing())
         kept = {name: store.read() for name, store in stores.items()}
         jobs = [Job(arm.name, dict(arm.job), seed) for seed in seeds for arm in arms if seed not in kept[arm.name]]
-        results = run_jobs(task, jobs, folder / "runs", workers or cores(), _warm_ups(arms, jobs))
+        warm_ups = _warm_ups(arms, jobs)
+        if warm_ups:
+            shown.note("compiling what is not in the cache yet")
+        results = run_jobs(task, jobs, folder / "runs", workers or cores(), warm_ups)
         _keep(results, stores, kept, len(arms) * len(seeds), len(jobs), shown)
     return {arm.name: ArmCurves(arm, tuple(_curve(seed, kept[arm.name][seed]) for seed in seeds)) for arm in arms}
 

@@ -63,10 +63,10 @@ class Study:
     counted: str = TOUCHES
 
 
-def arm(name: str, settings: LabSettings, touches: int, points: int) -> Arm:
-    """A tabular setting as an arm of a study; its game is its panel."""
+def arm(name: str, settings: LabSettings, touches: int, points: int, panel: str | None = None) -> Arm:
+    """A tabular setting as an arm of a study; its game is its panel, unless given."""
     job = solve_job(settings, touches, points)
-    return Arm(name, settings.game, job, warm_up_job(job))
+    return Arm(name, panel or settings.game, job, warm_up_job(job))
 
 
 def run_study(

@@ -22,7 +22,7 @@ STUDY = Study(
     name="ccs-decks",
     summary="weyl against iid in universal_poker with fold and call only, decks of 6, 10 and 12 cards",
     arms=tuple(
-        arm(f"{cards} cards {chance}", external(_game(cards), chance), _TOUCHES, POINTS)
+        arm(f"{cards} cards {chance}", external(_game(cards), chance), _TOUCHES, POINTS, f"{cards} cards")
         for cards in _PUBLISHED
         for chance in ("iid", "weyl")
     ),

@@ -14,7 +14,7 @@ STUDY = Study(
     name="ccs-main",
     summary="chance streams iid, antithetic and weyl in Kuhn, Leduc, Goofspiel-4 and Liar's Dice",
     arms=tuple(
-        arm(f"{name} {chance}", external(game, chance), touches, POINTS)
+        arm(f"{name} {chance}", external(game, chance), touches, POINTS, name)
         for name, (game, touches) in GAMES.items()
         for chance in ("iid", "antithetic", "weyl")
     ),

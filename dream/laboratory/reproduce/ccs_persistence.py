@@ -14,7 +14,7 @@ STUDY = Study(
     name="ccs-persistence",
     summary="weyl streams that persist, start anew in every iteration, or in every traversal; Kuhn and Leduc",
     arms=tuple(
-        arm(f"{name} {chance}", external(GAMES[name][0], chance), GAMES[name][1], POINTS)
+        arm(f"{name} {chance}", external(GAMES[name][0], chance), GAMES[name][1], POINTS, name)
         for name in _GAMES
         for chance in ("iid", *_STREAMS)
     ),

@@ -21,7 +21,7 @@ STUDY = Study(
     name="pftrl",
     summary="FTRL, PFTRL-KL and PFTRL-RKL, last and average iterate, in Kuhn, Leduc, Goofspiel-4 and Liar's Dice",
     arms=tuple(
-        arm(f"{game} {algorithm}", _settings(game, algorithm), touches, _POINTS)
+        arm(f"{game} {algorithm}", _settings(game, algorithm), touches, _POINTS, game)
         for game, touches in _TOUCHES.items()
         for algorithm in _ALGORITHMS
     ),

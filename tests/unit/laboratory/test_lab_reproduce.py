@@ -51,8 +51,8 @@ def test_experiments_are_well_formed(name: str) -> None:
     assert {each.iterate for each in study.comparisons} <= set(study.iterates)
     for each in study.comparisons:
         assert arms[each.baseline].panel == arms[each.other].panel
-    for panel in {arm.panel for arm in study.arms if study.task == SOLVE}:
-        registry.describe(panel)
+    for game in {arm.job["settings"]["game"] for arm in study.arms if study.task == SOLVE}:
+        registry.describe(game)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -65,14 +65,13 @@ def test_the_published_figures(name: str) -> None:
     assert touches == TOUCHES.get(name, touches)
 
 
-def test_tabular_arms_are_paired_in_all_but_what_is_compared() -> None:
+def test_tabular_jobs_are_sound() -> None:
     for name in NAMES:
         study = study_called(name)
         for arm in study.arms:
             if study.task == SOLVE:
-                settings = LabSettings.model_validate(arm.job["settings"])
+                LabSettings.model_validate(arm.job["settings"])
                 assert arm.job["points"][-1] == arm.job["touches"]
-                assert settings.game == arm.panel
                 assert arm.warm_up == {**arm.job, "touches": 1, "points": [1]}
 
 
@@ -142,7 +141,7 @@ def small(name: str, touches: int) -> Study:
     return dataclasses.replace(study, arms=arms)
 
 
-@pytest.mark.parametrize("name", ["ccs-composition", "ccs-long", pytest.param("pftrl", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["ccs-long", pytest.param("pftrl", marks=pytest.mark.slow)])
 def test_documents_and_pictures(tmp_path: Path, name: str) -> None:
     """With a task that makes its curves up."""
     study = dataclasses.replace(small(name, 5000), task="oracles.lab_tasks:curve")
