@@ -28,10 +28,11 @@ shift 2
 # The environment that `make env` made, on a file system that all nodes see.
 export PATH="${DREAM_VENV:-$SLURM_SUBMIT_DIR/.venv}/bin:$PATH"
 
-# Jobs and users share nodes: every job has ports, a folder and a token of its own.
+# Jobs and users share nodes: every job has ports, a folder and a token of its own. Ports lie above those that Ray's worker
+# processes take by default (10002 to 19999), and these take any that are free.
 mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 head_ip=$(hostname --all-ip-addresses | cut -d ' ' -f 1)
-port=$((12000 + SLURM_JOB_ID % 1000 * 20))
+port=$((20000 + SLURM_JOB_ID % 6000 * 2))
 address="$head_ip:$port"
 temporary="/tmp/ray-$SLURM_JOB_ID"
 object_store=$((SLURM_MEM_PER_NODE * 1048576 * 3 / 10))
@@ -53,7 +54,8 @@ start_ray() {
   local node=$1
   shift
   srun --overlap --nodes=1 --ntasks=1 --nodelist="$node" \
-    ray start --block --temp-dir="$temporary" --object-store-memory="$object_store" "$@" &
+    ray start --block --temp-dir="$temporary" --object-store-memory="$object_store" \
+    --min-worker-port=0 --max-worker-port=0 "$@" &
   steps+=($!)
 }
 

@@ -90,7 +90,7 @@ class Job:
         return self.process.returncode, output
 
 
-TRAIN = "dream train leduc-dream seed=7 --run-dir /shared/run --runtime ray --address 10.1.2.3:26220 --resume"
+TRAIN = "dream train leduc-dream seed=7 --run-dir /shared/run --runtime ray --address 10.1.2.3:29422 --resume"
 ARGUMENTS = ["leduc-dream", "/shared/run", "seed=7"]
 
 
@@ -100,10 +100,10 @@ def test_head_on_the_first_node_workers_on_the_others_and_dream_at_the_end(tmp_p
     started = {call.split(": ")[0]: call for call in job.calls if "ray start" in call}
     assert set(started) == {"n1", "n2", "n3"}
     assert "--head" in started["n1"]
-    assert "--port=26220" in started["n1"]
+    assert "--port=29422" in started["n1"]
     assert "--num-cpus=15" in started["n1"]
     for node in ("n2", "n3"):
-        assert "--address=10.1.2.3:26220" in started[node]
+        assert "--address=10.1.2.3:29422" in started[node]
         assert "--num-cpus=16" in started[node]
     assert all("--object-store-memory=10307921510" in call for call in started.values())
     assert TRAIN in job.calls
