@@ -42,7 +42,7 @@ UNPERTURBED: Final = 0
 KL: Final = 1
 REVERSE_KL: Final = 2
 
-# A probability in a logarithm or denominator is at least this: a Euclidean regulariser reaches 0.
+# Deviation: a probability in a logarithm or denominator is at least this. A Euclidean regulariser reaches 0.
 SMALLEST: Final = 1e-12
 
 
