@@ -461,7 +461,9 @@ def test_the_gpu_overlay_adds_learners_and_one_image_for_all_of_ray() -> None:
     assert learner.resources.requests["nvidia.com/gpu"] == learner.resources.limits["nvidia.com/gpu"] == "1"
     (image,) = set(images(job))
     assert image.endswith("-cuda")
-    assert "runtime.learner_gpus=1" in spec.entrypoint
+    share = float(re.search(r" runtime\.learner_gpus=(\S+)", spec.entrypoint).group(1))  # type: ignore[union-attr]
+    assert "-dream-" in spec.entrypoint  # an algorithm with three networks: both players' and the baseline
+    assert 3 * share <= groups[1].min_replicas  # of one GPU each
     settings = documents("shared/settings.yaml")[0]["data"]
     assert image == f"{settings['image']}-cuda"
 
