@@ -104,7 +104,7 @@ class _Iterations:
 def overhead(budget: Budget) -> list[Result]:
     """Iterations on Ray against iterations in this process: Leduc at the paper's settings, and next to nothing."""
     results = []
-    cases = (
+    cases: tuple[tuple[str, str, list[str], Target | None], ...] = (
         ("leduc-dream-paper, 1 worker", "leduc-dream-paper", [], Target(ratio=1 / 1.15)),
         ("next to nothing: what the runtime itself costs", "kuhn-dream-quick", _TINY, None),
     )

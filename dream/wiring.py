@@ -30,6 +30,7 @@ from dream.store.places import Location
 from dream.telemetry.progress import Progress, make_progress, warn
 from dream.telemetry.recorder import Recorder
 from dream.training import cfr, resuming
+from dream.training.clerk import AtOnce, Beside
 from dream.training.interrupt import Interrupt, listening
 from dream.training.run import Run
 
@@ -176,10 +177,14 @@ def _sitting(
     for line in size_lines(system):
         progress.note(line)
     resume_after = done if resumed else None
-    with Recorder.start(folder, progress, config.iterations, resume_after) as recorder:
+    with (
+        Recorder.start(folder, progress, config.iterations, resume_after) as recorder,
+        closing(Beside() if on_cluster(config) else AtOnce()) as clerk,
+    ):
         recorder.hyperparameters(config.model_dump(mode="json"), system.game.description.milli_unit)
         average = system.average(folder)
-        run = Run(config, system.game.fingerprint, folder, system.bank, system.runtime, recorder, interrupt, average)
+        fingerprint, bank, runtime = system.game.fingerprint, system.bank, system.runtime
+        run = Run(config, fingerprint, folder, bank, runtime, recorder, interrupt, average, clerk)
         if commit:
             run.restore(commit.iteration, float(commit.meta["seconds"]), dict(commit.parts))
         updates = cfr.ALTERNATING if config.sampling.updates == "alternating" else cfr.SIMULTANEOUS

@@ -2,7 +2,7 @@
 
 import functools
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -24,6 +24,11 @@ from dream.telemetry.progress import warn
 from learners.networks import Parameters
 
 AVERAGES = ("bank", "network")
+
+Measured = tuple[
+    dict[str, Any] | None, dict[str, float]
+]  # an evaluation, None where nothing exact can be said; metrics
+Pending = Callable[[], Measured]
 
 
 class AverageOf:
@@ -55,16 +60,21 @@ class AverageOf:
         """The run's algorithm."""
         return self._method
 
-    def __call__(self, iteration: int) -> dict[str, Any] | None:
-        """Evaluate the running average after `iteration`; None where nothing exact can be said."""
+    def __call__(self, iteration: int) -> Pending:
+        """Begin to evaluate the running average as it stands after `iteration`; the call of the result ends it."""
         if self._config.evaluation.by == "none" or not isinstance(self._bank, TreeBank):
-            return None
-        assert isinstance(self._players, TreePlayers)
-        if self._method.average == "bank":
-            table = self._bank.average()
-        else:
-            table = self._network_table(self._runtime.fit_averages(iteration))
-        return exploitability(self._players.game, table) | {"average": self._method.average}
+            return lambda: (None, {})
+        if self._method.average == "network":
+            fits = self._runtime.begin_averages(iteration)
+            return lambda: self._of_networks(*fits())
+        table = self._bank.average()
+        return lambda: (self._measures(table), {})
+
+    def _of_networks(self, parameters: list[Parameters], metrics: dict[str, float]) -> Measured:
+        return self._measures(self._network_table(parameters)), metrics
+
+    def _measures(self, table: Probabilities) -> dict[str, Any]:
+        return exploitability(self._players.game, table) | {"average": self._method.average}  # type: ignore[arg-type]
 
     def _network_table(self, parameters: Sequence[Parameters]) -> Probabilities:
         assert isinstance(self._players, TreePlayers)
@@ -138,7 +148,8 @@ class AverageOf:
                 f"kept for the newest commit, {newest}, alone; `--average bank` has every iteration."
             )
         self._runtime.restore(dict(self._commit.parts))
-        return self._runtime.fit_averages(iteration)
+        parameters, _ = self._runtime.begin_averages(iteration)()
+        return parameters
 
     def bank_stacks(self, iteration: int) -> list[Parameters]:
         """Both players' networks that the average after `iteration` holds: of iterations 1 to `iteration` - 1.

@@ -22,7 +22,7 @@ from dream.runtime.placement import Needs, PlacementError, Plan
 from dream.runtime.placement import plan as plan_for
 from dream.runtime.players import profile_message
 from dream.runtime.services import Introduction, LearnerService, ShardService
-from dream.runtime.tally import Meter, Tally
+from dream.runtime.tally import Meter, Tally, of_players
 from learners.networks import Parameters
 
 _LOOK_SECONDS = 1.0  # between two looks at what has started
@@ -161,11 +161,17 @@ class ClusterRuntime:
             self._told[1] += 1
             self._end(BASELINE, "", take=False)
 
-    def fit_averages(self, iteration: int) -> list[Parameters]:
-        """See `Runtime.fit_averages`. Both at once."""
-        for player in (0, 1):
-            self._learners[names.average(player)].begin(iteration, None)
-        return [self._end(names.average(player), f"_{player}").result for player in (0, 1)]
+    def begin_averages(self, iteration: int) -> Callable[[], tuple[list[Parameters], dict[str, float]]]:
+        """See `Runtime.begin_averages`. Both at once; the call may be another thread's, while training goes on."""
+        learners = [self._learners[names.average(player)] for player in (0, 1)]
+        for learner in learners:
+            learner.begin(iteration, None)
+
+        def end() -> tuple[list[Parameters], dict[str, float]]:
+            fits = [learner.end((), take=True) for learner in learners]
+            return [fitted.result for fitted in fits], of_players([fitted.report.metrics for fitted in fits])
+
+        return end
 
     def _end(self, name: str, suffix: str, take: bool = True) -> Fitted:
         """Wait for a fit, and for the shards to have taken all rows sent so far."""
@@ -191,14 +197,21 @@ class ClusterRuntime:
             self._asked_usage, self._usage = now, self._backend.usage()
         return self._meter.take() | self._crew.take_metrics() | self._usage
 
-    def snapshot(self) -> dict[str, Snapshot]:
-        """See `Runtime.snapshot`: the same parts as of a run in one process."""
+    def begin_snapshot(self) -> Callable[[], dict[str, Snapshot]]:
+        """See `Runtime.begin_snapshot`: the parts of a run in one process.
+
+        Shards and learners copy themselves into the object store now; the call may be another thread's, later.
+        """
         parts: dict[str, Snapshot] = {"counters": {"states": self.states}, "chance_0": {}, "chance_1": {}}
         asked = {rows: [self._backend.call(shard, "snapshot") for shard in own] for rows, own in self._shards.items()}
         fits = {name: learner.snapshot() for name, learner in self._kept_fits()}
-        for rows, references in asked.items():
-            parts[rows] = join_snapshots(self._gather(references))
-        return parts | dict(zip(fits, self._gather(list(fits.values())), strict=True))
+
+        def gathered() -> dict[str, Snapshot]:
+            for rows, references in asked.items():
+                parts[rows] = join_snapshots(self._gather(references))
+            return parts | dict(zip(fits, self._gather(list(fits.values())), strict=True))
+
+        return gathered
 
     def restore(self, parts: dict[str, Snapshot]) -> None:
         """See `Runtime.restore`."""

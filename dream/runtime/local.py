@@ -1,6 +1,6 @@
 """Everything in this process: plain calls."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -11,7 +11,7 @@ from buffers.rows import Rows
 from buffers.sharded import buffers_of
 from dream.runtime import assembly as names
 from dream.runtime.assembly import BASELINE, TRANSITIONS, Assembly
-from dream.runtime.tally import Meter, Summary, Tally
+from dream.runtime.tally import Meter, Summary, Tally, of_players
 from learners.networks import Parameters
 from learners.parallel import side_by_side
 
@@ -81,22 +81,24 @@ class LocalRuntime:
             _, metrics = self.baseline.fit(iteration, buffers_of(self.stores[TRANSITIONS]), profile)
             self._meter.set(metrics)
 
-    def fit_averages(self, iteration: int) -> list[Parameters]:
-        """See `Runtime.fit_averages`."""
-        fitted = []
-        for player, fit in enumerate(self.averages):
-            parameters, metrics = fit.fit(iteration, buffers_of(self.stores[names.strategy_rows(player)]))
-            self._meter.set(metrics, f"_{player}")
-            fitted.append(parameters)
-        return fitted
+    def begin_averages(self, iteration: int) -> Callable[[], tuple[list[Parameters], dict[str, float]]]:
+        """See `Runtime.begin_averages`. Nothing is done before the call."""
+        return partial(self._fit_averages, iteration)
+
+    def _fit_averages(self, iteration: int) -> tuple[list[Parameters], dict[str, float]]:
+        stores = [buffers_of(self.stores[names.strategy_rows(player)]) for player in (0, 1)]
+        fits = [fit.fit(iteration, buffers) for fit, buffers in zip(self.averages, stores, strict=True)]
+        return [parameters for parameters, _ in fits], of_players([metrics for _, metrics in fits])
 
     def take_metrics(self) -> dict[str, float]:
         """See `Runtime.take_metrics`."""
         return self._meter.take()
 
-    def snapshot(self) -> dict[str, Snapshot]:
-        """See `Runtime.snapshot`."""
-        return {"counters": {"states": self.states}} | {name: p.snapshot() for name, p in self._named_parts().items()}
+    def begin_snapshot(self) -> Callable[[], dict[str, Snapshot]]:
+        """See `Runtime.begin_snapshot`."""
+        counters: dict[str, Snapshot] = {"counters": {"states": self.states}}
+        parts = counters | {name: part.snapshot() for name, part in self._named_parts().items()}
+        return lambda: parts
 
     def restore(self, parts: dict[str, Snapshot]) -> None:
         """See `Runtime.restore`."""

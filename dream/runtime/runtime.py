@@ -1,6 +1,6 @@
 """What the training loop asks of the place where it runs."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from actors.strategies.strategy import Profile
@@ -28,20 +28,26 @@ class Runtime(Protocol):
         """Fit the baseline to the played transitions, with `profile` at the next decisions."""
         ...
 
-    def fit_averages(self, iteration: int) -> list[Parameters]:
-        """Fit both players' average networks from scratch to all strategy rows; leaves no trace."""
+    def begin_averages(self, iteration: int) -> Callable[[], tuple[list[Parameters], dict[str, float]]]:
+        """Fit both players' average networks from scratch to all strategy rows of now; leaves no trace.
+
+        The call of what is returned gives networks and metrics. Only one such fit may be begun and not ended.
+        """
         ...
 
     def take_metrics(self) -> dict[str, float]:
         """Scalars gathered since the last call, by slash names."""
         ...
 
-    def snapshot(self) -> dict[str, Snapshot]:
-        """Everything needed to go on, by part."""
+    def begin_snapshot(self) -> Callable[[], dict[str, Snapshot]]:
+        """Everything needed to go on, by part, as it stands now: what the call of what is returned gives.
+
+        In one process the arrays are views, to be written before anything changes.
+        """
         ...
 
     def restore(self, parts: dict[str, Snapshot]) -> None:
-        """Continue from `snapshot`."""
+        """Continue from a snapshot."""
         ...
 
     def close(self) -> None:

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -63,6 +63,11 @@ class Tally:
         means = {name: total / max(self.rows, 1) for name, total in self._sums.items()}
         scale = math.sqrt(self._squares / max(self._entries, 1))
         return means | self._largest | {"target_scale/advantage": scale}
+
+
+def of_players(metrics: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Both players' scalars, each name with its player."""
+    return {f"{name}_{player}": value for player, own in enumerate(metrics) for name, value in own.items()}
 
 
 class Meter:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from actors.strategies.strategy import Profile
@@ -12,6 +13,7 @@ from dream.runtime.runtime import Runtime
 from dream.store import ADVANTAGES, RunFolder
 from dream.telemetry.recorder import Recorder
 from dream.telemetry.report import IterationReport
+from dream.training.clerk import Clerk
 from dream.training.interrupt import Interrupt
 from learners.networks import Parameters
 
@@ -40,7 +42,7 @@ class Bank(Protocol):
         ...
 
 
-Evaluate = Callable[[int], Mapping[str, Any] | None]
+Evaluate = Callable[[int], Callable[[], tuple[Mapping[str, Any] | None, dict[str, float]]]]
 
 
 class Run:
@@ -56,6 +58,7 @@ class Run:
         recorder: Recorder,
         interrupt: Interrupt,
         evaluate: Evaluate,
+        clerk: Clerk,
     ) -> None:
         self.bank = bank
         self.config = config
@@ -67,6 +70,7 @@ class Run:
         self._recorder = recorder
         self._interrupt = interrupt
         self._evaluate = evaluate
+        self._clerk = clerk
         self._committed = 0
         self._pending: tuple[list[Parameters], list[Parameters]] = ([], [])
         self._seconds_before = 0.0
@@ -87,6 +91,7 @@ class Run:
                 break
         if self.done > self._committed:
             self.commit()
+        self._clerk.wait()
 
     def append(self, player: int, parameters: Parameters) -> None:
         """Keep an iteration's network and play it from here on."""
@@ -97,35 +102,55 @@ class Run:
         """The iteration is over: evaluate, report and commit where due."""
         self.done = iteration
         metrics = self._runtime.take_metrics()
+        evaluation_due, commit_due = self._evaluation_due(iteration), iteration % self.config.checkpoint.every == 0
+        if (evaluation_due or commit_due) and (waited := self._clerk.wait()):  # one of each at a time
+            metrics["time/waiting_seconds"] = waited
+        evaluate = self._evaluate(iteration) if evaluation_due else None
+        self._clerk.do(partial(self._report, iteration, self._runtime.states, metrics, evaluate))
+        if commit_due:
+            self.commit()
+
+    def _report(
+        self, iteration: int, states: int, metrics: dict[str, float], evaluate: Callable[[], Any] | None
+    ) -> None:
         evaluation = None
-        if self._evaluation_due(iteration):
+        if evaluate is not None:
             began = time.perf_counter()
-            evaluation = self._evaluate(iteration)
-            metrics |= self._runtime.take_metrics()
-            metrics["time/evaluating_seconds"] = time.perf_counter() - began
+            evaluation, own = evaluate()
+            metrics |= own | {"time/evaluating_seconds": time.perf_counter() - began}
         metrics["time/committing_seconds"] = self._committing_seconds
         self._committing_seconds = 0.0
-        report = IterationReport(iteration, self._runtime.states, self.seconds, metrics, evaluation)
-        self._recorder.record(report)
-        if iteration % self.config.checkpoint.every == 0:
-            self.commit()
+        self._recorder.record(IterationReport(iteration, states, self.seconds, metrics, evaluation))
 
     def _evaluation_due(self, iteration: int) -> bool:
         every = self.config.evaluation.every
         return iteration == self.config.iterations or (every > 0 and iteration % every == 0)
 
     def commit(self) -> None:
-        """Networks, then metrics, then the commit, then pruning: a kill in between loses nothing."""
-        began = time.perf_counter()
-        folder, first = self._folder, self._committed + 1
-        for kind, entries in zip(ADVANTAGES, self._pending, strict=True):
-            folder.networks.put_segment(kind, first, entries)
-        self._recorder.flush()
-        parts = self._runtime.snapshot() | {"bank": self.bank.snapshot()}
-        folder.checkpoints.commit(self.done, parts, {"seconds": self.seconds} | self._identity)
-        folder.checkpoints.prune(self.config.checkpoint.keep)
+        """Keep everything that is needed to go on from here."""
+        snapshot, bank = self._runtime.begin_snapshot(), self.bank.snapshot()
+        meta = {"seconds": self.seconds} | self._identity
+        self._clerk.do(partial(self._write, self._committed + 1, self.done, self._pending, snapshot, bank, meta))
         self._committed = self.done
         self._pending = ([], [])
+
+    def _write(
+        self,
+        first: int,
+        iteration: int,
+        networks: tuple[list[Parameters], list[Parameters]],
+        snapshot: Callable[[], dict[str, Snapshot]],
+        bank: Snapshot,
+        meta: Snapshot,
+    ) -> None:
+        """Networks, then metrics, then the commit, then pruning: a kill in between loses nothing."""
+        began = time.perf_counter()
+        folder = self._folder
+        for kind, entries in zip(ADVANTAGES, networks, strict=True):
+            folder.networks.put_segment(kind, first, entries)
+        self._recorder.flush()
+        folder.checkpoints.commit(iteration, snapshot() | {"bank": bank}, meta)
+        folder.checkpoints.prune(self.config.checkpoint.keep)
         self._committing_seconds += time.perf_counter() - began
 
     def restore(self, iteration: int, seconds: float, parts: dict[str, Snapshot]) -> None:

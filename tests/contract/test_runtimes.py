@@ -41,7 +41,7 @@ class Bench:
 
     def finish(self, iteration: int) -> None:
         if self.system.method.average == "network":
-            self.networks += self.system.runtime.fit_averages(iteration)
+            self.networks += self.system.runtime.begin_averages(iteration)()[0]
         self.metrics.append(self.system.runtime.take_metrics())
 
 
@@ -83,7 +83,7 @@ def check_same(mine: Bench, theirs: Bench) -> None:
         assert own.keys() == other.keys()
         assert all(np.array_equal(own[name], other[name]) for name in own)
     assert mine.system.runtime.states == theirs.system.runtime.states
-    parts, others = mine.system.runtime.snapshot(), theirs.system.runtime.snapshot()
+    parts, others = mine.system.runtime.begin_snapshot()(), theirs.system.runtime.begin_snapshot()()
     assert parts.keys() == others.keys()
     for name, part in parts.items():
         assert part.keys() == others[name].keys(), name
@@ -164,7 +164,7 @@ def test_each_goes_on_from_the_others_commit(algorithm: str, there: str) -> None
     back = {"local": "cluster", "cluster": "local"}[there]
     first = Bench(make[there](), last=2)
     second = make[back]()
-    second.runtime.restore({name: dict(part) for name, part in first.system.runtime.snapshot().items()})
+    second.runtime.restore({name: dict(part) for name, part in first.system.runtime.begin_snapshot()().items()})
     second.bank.restore(first.bank.snapshot(), first.networks[-2:])
     resumed, whole = Bench(second, first=3), Bench(local(config))
     check_same_end(resumed, whole)

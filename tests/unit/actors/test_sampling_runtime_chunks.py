@@ -44,7 +44,7 @@ def trained(algorithm, chunk, buffer, chance="iid"):
 def check_same(mine, theirs):
     assert np.array_equal(mine.bank.average(), theirs.bank.average())
     assert mine.runtime.states == theirs.runtime.states
-    parts, others = mine.runtime.snapshot(), theirs.runtime.snapshot()
+    parts, others = mine.runtime.begin_snapshot()(), theirs.runtime.begin_snapshot()()
     assert parts.keys() == others.keys()
     for name in ("advantage_0", "advantage_1", "chance_0", "chance_1", "baseline"):
         for key, value in parts.get(name, {}).items():

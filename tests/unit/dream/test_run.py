@@ -14,6 +14,7 @@ from dream.config import load
 from dream.identity import SETTLED, identity
 from dream.methods import METHODS
 from dream.training import cfr
+from dream.training.clerk import AtOnce, Beside, Clerk
 from dream.training.interrupt import Interrupt, listening
 from dream.training.run import Run
 
@@ -26,6 +27,7 @@ class World:
         self.states = 0
         self.interrupt = Interrupt(lambda text: self.calls.append(("told", text)))
         self._stop_in = stop_in
+        self.clerk: Clerk = AtOnce()
         self.networks = SimpleNamespace(
             put_segment=lambda kind, first, entries: self.calls.append(("networks", kind, first, len(entries)))
         )
@@ -46,6 +48,9 @@ class World:
 
     def snapshot(self) -> dict[str, Any]:
         return {}
+
+    def begin_snapshot(self) -> Any:
+        return dict
 
     # the runtime
     def sample(self, iteration: int, traversers: Any, profile: Any) -> None:
@@ -73,15 +78,15 @@ class World:
     def flush(self) -> None:
         self.calls.append(("flush",))
 
-    def evaluate(self, iteration: int) -> dict[str, Any]:
+    def evaluate(self, iteration: int) -> Any:
         self.calls.append(("evaluate", iteration))
         keys = ("nash_conv_chips", "exploitability_chips", "exploitability_milli")
-        return dict.fromkeys(keys, 0.0) | {"unit": "mA/g", "average": "bank"}
+        return lambda: (dict.fromkeys(keys, 0.0) | {"unit": "mA/g", "average": "bank"}, {"loss/average_0": 2.0})
 
     def run(self, *overrides: str) -> Run:
         config = load("kuhn-dream-quick", overrides)
         parts: Any = self
-        return Run(config, "f00d", parts, parts, parts, parts, self.interrupt, self.evaluate)
+        return Run(config, "f00d", parts, parts, parts, parts, self.interrupt, self.evaluate, self.clerk)
 
     def of(self, *kinds: str) -> list[Any]:
         return [call for call in self.calls if call[0] in kinds]
@@ -203,3 +208,51 @@ def test_a_commit_says_whose_it_is() -> None:
     assert (said["game"], said["seed"], said["fingerprint"]) == ("kuhn", 5, "f00d")
     assert said["advantage.network.hidden"] == [64, 64, 64]
     assert decode(b"".join(bytes(chunk) for chunk in encode(said))) == said, "a frame holds it"
+
+
+def test_beside_training_everything_is_done_in_the_same_order() -> None:
+    """What is told to the store and the recorder does not depend on who carries it out."""
+    told = []
+    for clerk in (AtOnce(), Beside()):
+        world = World()
+        world.clerk = clerk
+        train(world, world.run("iterations=6", "evaluation.every=2", "checkpoint.every=3"))
+        clerk.close()
+        told.append(world.of("record", "networks", "flush", "commit", "prune"))
+    assert told[0] == told[1]
+
+
+def test_training_goes_on_while_a_commit_is_written_and_waits_before_the_next() -> None:
+    world = World()
+    world.clerk = Beside()
+    trained, first = threading.Event(), world.checkpoints.commit
+
+    def commit(t: int, parts: Any, meta: Any) -> None:
+        if t == 2:
+            assert trained.wait(20), "iteration 3 was not trained beside the commit of iteration 2"
+        first(t, parts, meta)
+
+    def sample(iteration: int, traversers: Any, profile: Any) -> None:
+        World.sample(world, iteration, traversers, profile)
+        if iteration == 3:
+            trained.set()
+
+    world.checkpoints.commit, world.sample = commit, sample  # type: ignore[method-assign]
+    train(world, world.run("iterations=4", "checkpoint.every=2"))
+    order = [call[:2] for call in world.of("sample", "commit")]
+    assert order.index(("sample", 3)) < order.index(("commit", 2)) < order.index(("commit", 4))
+
+
+def test_a_failure_beside_training_reaches_the_run_and_nothing_behind_it_is_done() -> None:
+    world = World()
+    world.clerk = Beside()
+
+    def full(t: int, parts: Any, meta: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    world.checkpoints.commit = full
+    with pytest.raises(OSError, match="No space left"):
+        train(world, world.run("iterations=9", "checkpoint.every=2"))
+    world.clerk.close()
+    assert not world.of("prune")
+    assert max(call[1] for call in world.of("record")) <= 2
