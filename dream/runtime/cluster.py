@@ -21,7 +21,8 @@ from dream.runtime.needs import needs_of, rank_name, shard_name
 from dream.runtime.placement import Needs, PlacementError, Plan
 from dream.runtime.placement import plan as plan_for
 from dream.runtime.players import profile_message
-from dream.runtime.services import Introduction, LearnerService, ShardService
+from dream.runtime.services import Introduction, LearnerService
+from dream.runtime.shard_service import ShardService
 from dream.runtime.tally import Meter, Tally, of_players
 from learners.networks import Parameters
 

@@ -1,24 +1,21 @@
-"""What the processes of a cluster hold: plain classes, each made from the run's configuration. A shard is its own."""
+"""What workers and learners of a cluster hold: plain classes, each made from the run's configuration."""
 
-import resource
 import socket
-import sys
 import time
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
 from actors.strategies.strategy import Profile
-from buffers.buffer import Delta
 from buffers.chunks import Chunk
 from buffers.frames import Snapshot
 from buffers.merged import Merged
 from buffers.mirror import Mirror
 from buffers.rows import Rows
-from buffers.shard import Shard
 from dream.config import RunConfig
 from dream.runtime import assembly as names
 from dream.runtime.assembly import Assembly
+from dream.runtime.shard_service import rss_bytes
 from dream.runtime.tally import Summary
 from learners.ranks import ALONE, ProcessGroup, Ranks, listen
 
@@ -149,20 +146,6 @@ class LearnerService:
         return self._fit.result()
 
 
-class ShardService:
-    """A shard that says what it costs."""
-
-    def __init__(self, shard: Shard[Any]) -> None:
-        self._shard = shard
-        self.add = shard.add
-        self.snapshot = shard.snapshot
-        self.restore = shard.restore
-
-    def delta(self, version: int) -> tuple[Delta | Snapshot, dict[str, int]]:
-        """What a mirror that stands at `version` lacks, and the shard's numbers."""
-        return self._shard.delta(version), self._shard.info() | {"rss_bytes": rss_bytes()}
-
-
 def _own_address() -> str:
     """The address under which other nodes see this one: that of the way out; nothing is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -171,9 +154,3 @@ def _own_address() -> str:
         except OSError:  # a machine without a network
             return "127.0.0.1"
         return str(probe.getsockname()[0])
-
-
-def rss_bytes() -> int:
-    """Resident memory of this process at its largest."""
-    largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return largest if sys.platform == "darwin" else largest * 1024

@@ -51,6 +51,17 @@ def test_the_command_lists_presets_without_torch() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_a_shard_on_a_cluster_needs_neither_torch_nor_a_game() -> None:
+    program = (
+        "import sys\n"
+        "import dream.runtime.ray_backend, dream.runtime.shard_service\n"
+        "import buffers.circular, buffers.merged, buffers.reservoir\n"
+        "assert not {'torch', 'pyspiel', 'numba'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], text=True, capture_output=True)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.slow
 def test_import_contracts_hold() -> None:
     tool = Path(sys.executable).parent / "lint-imports"
