@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import ray
@@ -27,10 +28,18 @@ class ClusterError(DreamError):
 
 
 class Host:
-    """The process of a part: an actor that makes it and calls its methods, one after another."""
+    """The process of a part: an actor that makes it and calls its methods, one after another.
+
+    It is made by the first call, so that what goes wrong is raised as it is: an actor cannot tell why it did not start.
+    """
 
     def __init__(self, make: Callable[..., Any], args: Sequence[Any]) -> None:
-        self._part = make(*args)
+        self._make = make
+        self._args = args
+
+    @cached_property
+    def _part(self) -> Any:
+        return self._make(*self._args)
 
     def call(self, method: str, *args: Any) -> Any:
         """Calls a method of the part."""
@@ -58,8 +67,9 @@ class RayBackend:
             return cls(owned=False)
         try:
             with _own_signals():
-                if address is None:
-                    ray.init(num_cpus=max(workers, os.cpu_count() or 1), include_dashboard=False, **quiet)
+                if address is None:  # "local": not the one that may run here already
+                    cpus = max(workers, os.cpu_count() or 1)
+                    ray.init(address="local", num_cpus=cpus, include_dashboard=False, **quiet)
                 else:
                     ray.init(address=address, **quiet)
         except (ConnectionError, RuntimeError, ValueError) as error:
