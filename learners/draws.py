@@ -50,7 +50,6 @@ class Draws:
         starts[own] = np.cumsum(own_sizes) - own_sizes
         turn[own] = [np.count_nonzero((number == each) & (rank < ranks.rank)) for each in own]
         self._first, self._holders, self._turn = (torch.from_numpy(a).to(device) for a in (starts, holders, turn))
-        self._only = torch.zeros((), dtype=torch.int64, device=device)
         self._all_mine = ranks.size == 1
 
     def draw(self, batch: int, minibatches: int, generator: torch.Generator, together: bool = False) -> Block:
@@ -61,7 +60,8 @@ class Draws:
         calls = (1, minibatches * batch) if together else (minibatches, batch)
         drawn = [self._one(calls[1], generator) for _ in range(calls[0])]
         slot = torch.cat([slot for _, slot in drawn])
-        shard = self._only if self._shares is None else torch.cat([shard for shard, _ in drawn])
+        # A number where there is one shard: a tensor of it would be waited for on a CUDA device.
+        shard = 0 if self._shares is None else torch.cat([shard for shard, _ in drawn if shard is not None])
         if self._all_mine:
             return Block(self._first[shard] + slot, [batch] * minibatches)
         # By the place in the minibatch: ranks may draw different numbers of minibatches at once.
@@ -70,11 +70,11 @@ class Draws:
         counts = torch.bincount(mine // batch, minlength=minibatches).tolist()
         return Block((self._first[shard] + slot).index_select(0, mine), counts)
 
-    def _one(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Shards and slots in them, i8[count] each."""
+    def _one(self, count: int, generator: torch.Generator) -> tuple[Tensor | None, Tensor]:
+        """Shards (None where there is one alone) and slots in them, i8[count] each."""
         if self._shares is None:
             slot = torch.randint(self.rows, (count,), generator=generator, device=self._device)
-            return self._only, slot
+            return None, slot
         shard = torch.multinomial(self._shares, count, replacement=True, generator=generator)
         place = torch.rand(count, generator=generator, device=self._device, dtype=torch.float64)
         return shard, (place * self._sizes[shard]).long()

@@ -92,8 +92,9 @@ def tensors(thing):
 def test_everything_stays_on_the_device(buffer, codec):
     feed, one = uniform_feed(buffer, codec, CUDA), learner(CUDA)
     batch = feed.draw(torch.Generator(CUDA).manual_seed(1))
-    found = tensors(feed) + tensors(batch) + tensors(one._optimiser) + list(one._network.parameters())
-    assert len(found) >= 15
+    parts = feed._minibatches.source, feed._minibatches.draws, batch, one._optimiser
+    found = [tensor for part in parts for tensor in tensors(part)] + list(one._network.parameters())
+    assert len(found) >= 20
     assert {tensor.device.type for tensor in found} == {"cuda"}
     assert one._network.flat.grad.is_cuda
 

@@ -11,10 +11,11 @@ from buffers.packing import TableHistoryCodec, TableStateCodec
 from buffers.rows import take
 from learners import losses
 from learners.baseline import BaselineLearner, Transitions
+from learners.draws import Draws
 from learners.feed import MergedFeed, UniformFeed
 from learners.inputs import history_inputs, state_inputs
 from learners.networks import NetworkSpec
-from learners.ranks import LostRankError, ProcessGroup
+from learners.ranks import ALONE, LostRankError, ProcessGroup
 from learners.regression import OptimiserSettings, RegressionLearner
 
 CPU = torch.device("cpu")
@@ -163,3 +164,33 @@ def every_fit(ranks):
         )
     }
     return found | {f"baseline, {kind}": baseline(ranks, kind, MANY) for kind in ("rows", "merged")}
+
+
+def whole(layout):
+    """The layout that gives one rank the same shards."""
+    return layout if layout == "one shard" else "all shards"
+
+
+def drawn_rows(layout, size, device):
+    """Rows by the number in their weight, of ten minibatches of every rank."""
+    _, rows = state_rows()
+    numbered = rows | {"weight": np.arange(1, ROWS + 1, dtype=np.float32)}
+
+    def numbers(ranks):
+        shards, mine = own_shards(numbered, layout, ranks)
+        draws, generator = Draws(shards, mine, device, ranks), torch.Generator(device).manual_seed(2)
+        block = draws.draw(50, 10, generator)
+        weights = np.concatenate([rows["weight"] for rows, _ in shards])[block.index.cpu()]
+        return np.split(weights, np.cumsum(block.counts)[:-1])
+
+    return in_threads(size, numbers) if size > 1 else [numbers(ALONE)]
+
+
+def check_drawn_once(layout, size, device):
+    """Each minibatch of one rank is that of the others together, row by row, as often as it was drawn."""
+    (expected,) = drawn_rows(whole(layout), 1, device)
+    parts = drawn_rows(layout, size, device)
+    for number, minibatch in enumerate(expected):
+        assert len(minibatch) == 50
+        together = np.concatenate([part[number] for part in parts])
+        np.testing.assert_array_equal(np.sort(together), np.sort(minibatch))

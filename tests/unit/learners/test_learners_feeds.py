@@ -173,7 +173,7 @@ def test_first_rows_of_a_shard_preferred_is_rejected(inputs, rows, monkeypatch):
 
     def preferring(self, count, generator):
         place = torch.rand(count, generator=generator, dtype=torch.float64) ** 1.1
-        return self._only, (place * self._sizes[0]).long()
+        return None, (place * self._sizes[0]).long()
 
     monkeypatch.setattr(Draws, "_one", preferring)
     feed = UniformFeed([(numbered(rows), 50)], Unshared(inputs), DRAWS, 1.0, CPU)

@@ -16,10 +16,21 @@ import numpy as np
 import pytest
 import torch
 from oracles import rank_cases
-from oracles.rank_cases import CPU, FEW, LAYOUTS, MANY, baseline, in_threads, regression, regression_feed
+from oracles.rank_cases import (
+    CPU,
+    FEW,
+    LAYOUTS,
+    MANY,
+    baseline,
+    check_drawn_once,
+    drawn_rows,
+    in_threads,
+    regression,
+    regression_feed,
+    whole,
+)
 
 from buffers.rows import take
-from learners.draws import Draws
 from learners.feed import UniformFeed
 from learners.fit import Optimiser, fit
 from learners.networks import Network, NetworkSpec
@@ -45,11 +56,6 @@ def check_equal(one, many):
         assert metrics == many[0][1]
         assert metrics.loss == pytest.approx(one[1].loss, rel=1e-4)
         assert metrics.gradient_norm == pytest.approx(one[1].gradient_norm, rel=1e-4)
-
-
-def whole(layout):
-    """The layout that gives one rank the same shards."""
-    return layout if layout == "one shard" else "all shards"
 
 
 def combinations():
@@ -129,37 +135,16 @@ def test_faulty_shares_are_rejected(mutant):
 # --- what every rank evaluates -----------------------------------------------------------------------------
 
 
-def drawn_rows(layout, size):
-    """Rows by the number in their weight, of ten minibatches of every rank."""
-    _, rows = rank_cases.state_rows()
-    numbered = rows | {"weight": np.arange(1, rank_cases.ROWS + 1, dtype=np.float32)}
-
-    def numbers(ranks):
-        shards, mine = rank_cases.own_shards(numbered, layout, ranks)
-        draws, generator = Draws(shards, mine, CPU, ranks), torch.Generator().manual_seed(2)
-        block = draws.draw(50, 10, generator)
-        weights = np.concatenate([rows["weight"] for rows, _ in shards])[block.index]
-        return np.split(weights, np.cumsum(block.counts)[:-1])
-
-    return in_threads(size, numbers) if size > 1 else [numbers(ALONE)]
-
-
 @pytest.mark.parametrize("size", [2, 3])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_row_drawn_is_one_ranks(layout, size):
-    """Each minibatch of one rank is that of the others together, row by row, as often as it was drawn."""
-    (expected,) = drawn_rows(whole(layout), 1)
-    parts = drawn_rows(layout, size)
-    for number, minibatch in enumerate(expected):
-        assert len(minibatch) == 50
-        together = np.concatenate([part[number] for part in parts])
-        np.testing.assert_array_equal(np.sort(together), np.sort(minibatch))
+    check_drawn_once(layout, size, CPU)
 
 
 @pytest.mark.parametrize("layout", ["one shard", "all shards"])
 def test_shards_that_all_have_are_dealt_out_evenly(layout):
     """Every third row of a minibatch of 50 is each one's."""
-    for part, count in zip(drawn_rows(layout, 3), (17, 17, 16), strict=True):
+    for part, count in zip(drawn_rows(layout, 3, CPU), (17, 17, 16), strict=True):
         assert [len(minibatch) for minibatch in part] == [count] * 10
 
 
