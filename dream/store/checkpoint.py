@@ -185,7 +185,7 @@ class CheckpointStore:
         number = 1
         while True:
             folder = self.path / (f"{iteration:08d}" if number == 1 else f"{iteration:08d}-{number}")
-            if at(folder / _MANIFEST).size() is None:
+            if _MANIFEST not in at(folder).names():
                 at(folder).discard()
                 return folder
             number += 1
@@ -197,11 +197,10 @@ class CheckpointStore:
             if before is not None and _iteration_of(folder) >= before:
                 continue
             path = folder / _MANIFEST
-            if at(path).size() is None:
-                unfinished.append(f"{folder} has no {_MANIFEST}: its commit was not finished (or that file was lost)")
-                continue
             try:
                 found.append(_read_manifest(folder))
+            except FileNotFoundError:
+                unfinished.append(f"{folder} has no {_MANIFEST}: its commit was not finished (or that file was lost)")
             except (FrameError, OSError, KeyError, AttributeError, TypeError, ValueError) as error:
                 damaged.append(f"{path} is damaged ({error}): {_ADVICE}")
         return sorted(found, key=lambda manifest: manifest.sequence, reverse=True)
@@ -280,8 +279,5 @@ def _problems(manifest: _Manifest) -> list[str]:
 
 
 def _incomplete(manifest: _Manifest) -> bool:
-    def lacks(name: str) -> bool:
-        path = at(manifest.folder / f"{name}.frame")
-        return not path.is_file() or path.size() != manifest.seals[name].bytes
-
-    return any(at(manifest.folder).each(lacks, list(manifest.seals)))
+    sizes = at(manifest.folder).sizes()
+    return any(sizes.get(f"{name}.frame") != seal.bytes for name, seal in manifest.seals.items())

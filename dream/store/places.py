@@ -241,6 +241,8 @@ def locate(place: str | Location) -> Location:
         raise UsageError(f"{text}: {protocol}:// is no storage that can hold a run{hint}")
     if protocol in ("file", "local"):
         return Path("/" + key.lstrip("/"))
+    if wrong := [sign for sign in "*?[]" if sign in key]:  # filesystems take them for patterns and versions
+        raise UsageError(f"{text} holds {wrong[0]!r}, which the URL of a run cannot: choose another name.")
     if not key.strip("/"):
         raise UsageError(f"{text} names no bucket: give {protocol}://bucket/folder.")
     return ObjectPath(Objects(protocol, _filesystem(protocol, text)), key.strip("/"))
