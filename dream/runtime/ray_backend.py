@@ -74,7 +74,7 @@ class RayBackend:
                     ray.init(address=address, **quiet)
         except (ConnectionError, RuntimeError, ValueError) as error:
             where = address or "this machine"
-            raise ClusterError(f"no Ray cluster at {where}: {_first_line(error)}") from error
+            raise ClusterError(f"no Ray cluster at {where}: {_in_short(error)}") from error
         return cls(owned=True)
 
     def spawn(self, name: str, make: Callable[..., Any], args: Sequence[Any], asked: Asked) -> Handle:
@@ -194,10 +194,10 @@ def _own_signals() -> Iterator[None]:
                 signal.signal(number, handler)
 
 
-def _first_line(error: BaseException) -> str:
-    """The kind of an error and the first line of its text."""
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+def _in_short(error: BaseException) -> str:
+    """The kind of an error, the first line of its text, and the last, where a cause from another process stands."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return ": ".join([type(error).__name__, *dict.fromkeys([*lines[:1], *lines[-1:]])])
 
 
 def _reason(error: RayError) -> str:
