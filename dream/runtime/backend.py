@@ -75,6 +75,17 @@ class Backend(Protocol):
         """The living nodes, with all that they have."""
         ...
 
+    def ask(self, parts: Sequence[Asked]) -> None:
+        """Tells what adds nodes to the cluster, where there is something, that these have no room; none: not any more.
+
+        Processes that were spawned and wait for room need not be told.
+        """
+        ...
+
+    def pause(self, seconds: float) -> None:
+        """Lets time pass."""
+        ...
+
     def free_cpus(self) -> float:
         """CPUs of living nodes that nobody has taken."""
         ...

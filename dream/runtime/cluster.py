@@ -64,15 +64,23 @@ class ClusterRuntime:
         self._await_learners(mine)
 
     def _planned(self, needs: Needs) -> Plan:
-        """Where everything goes; waits for nodes to join, but not for ever: raises PlacementError then."""
+        """Where everything goes; asks for nodes that lack and waits for them, but not for ever: then PlacementError."""
         deadline = self._clock() + self._assembly.config.runtime.start_timeout_seconds
+        asked = False
         while True:
             try:
-                return plan_for(self._backend.nodes(), needs)
+                plan = plan_for(self._backend.nodes(), needs)
             except PlacementError:
                 if self._clock() >= deadline:
                     raise
-                self._backend.wait([], _LOOK_SECONDS)
+                if not asked:
+                    self._backend.ask([Asked(part.cpus, part.gpus, part.bytes) for part in needs.parts])
+                asked = True
+                self._backend.pause(_LOOK_SECONDS)
+            else:
+                if asked:
+                    self._backend.ask([])
+                return plan
 
     def _spawn_shards(self, rows: str) -> list[Handle]:
         assembly, handles = self._assembly, []

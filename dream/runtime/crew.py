@@ -46,7 +46,7 @@ class _Worked:
 
 
 class Crew:
-    """Plays chunks on as many workers as `needs` says; auto is one for every free CPU, while there are chunks for it.
+    """Plays chunks on as many workers as `runtime.workers` says, or on one for every free CPU while there are chunks.
 
     Workers come and go while it plays. Results come back in chunk order, each once (dream/runtime/schedule.py).
     """
@@ -145,13 +145,14 @@ class Crew:
             )
 
     def _missing(self) -> int:
-        wanted, present = self._needs.workers, len(self._workers) + len(self._starting)
-        if wanted != "auto":
-            return max(0, wanted - present)
+        most, present = self._needs.most_workers, len(self._workers) + len(self._starting)
+        assert most is not None
+        if self._config.runtime.workers:  # those that have no room yet wait for it: what adds nodes sees them
+            return max(0, most - present)
         if self._starting:  # what they take is not yet seen in what is free
             return 0
         room = max(int(self._backend.free_cpus() / self._asked.cpus), 0 if present else 1)
-        return room if self._needs.most_workers is None else min(room, self._needs.most_workers - present)
+        return min(room, most - present)
 
     def _start(self) -> None:
         self._started += 1

@@ -12,7 +12,10 @@ WORKER_CPUS = 1.0
 
 
 def needs_of(assembly: Assembly) -> Needs:
-    """Shards and learners with their bytes when full, and as many workers as `runtime.workers` says or find chunks."""
+    """Shards and learners with their bytes when full, and room for at least one worker.
+
+    `most_workers` is `runtime.workers`, or how many chunks there are at once. A run starts with those that fit.
+    """
     settings = assembly.config.runtime
     parts = []
     for fit in assembly.fit_names():
@@ -29,10 +32,9 @@ def needs_of(assembly: Assembly) -> Needs:
     chunks = math.ceil(assembly.traversals / assembly.config.sampling.chunk)
     return Needs(
         parts=tuple(parts),
-        workers=settings.workers or "auto",
         worker_cpus=WORKER_CPUS,
         worker_bytes=PROCESS_BYTES,
-        most_workers=chunks * (2 if assembly.config.sampling.updates == "simultaneous" else 1),
+        most_workers=settings.workers or chunks * (2 if assembly.config.sampling.updates == "simultaneous" else 1),
     )
 
 

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 import ray
+from ray.autoscaler.sdk import request_resources
 from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -127,6 +128,15 @@ class RayBackend:
     def nodes(self) -> list[NodeResources]:
         """See `Backend.nodes`."""
         return [_resources(node) for node in ray.nodes() if node["Alive"]]
+
+    def ask(self, parts: Sequence[Asked]) -> None:
+        """See `Backend.ask`."""
+        shapes = [{"CPU": part.cpus, "GPU": part.gpus, "memory": part.bytes} for part in parts]
+        request_resources(bundles=[{name: amount for name, amount in shape.items() if amount} for shape in shapes])
+
+    def pause(self, seconds: float) -> None:
+        """See `Backend.pause`."""
+        time.sleep(seconds)
 
     def free_cpus(self) -> float:
         """See `Backend.free_cpus`."""

@@ -46,6 +46,7 @@ class InlineBackend:
     ) -> None:
         self.processes: list[Process] = []
         self.memory_bytes = 2**40
+        self.asked: list[Asked] | None = None
         self.cpus = cpus
         self.closed = False
         self.calls = 0
@@ -104,6 +105,12 @@ class InlineBackend:
 
     def nodes(self) -> list[NodeResources]:
         return [NodeResources("here", self.cpus, 0, self.memory_bytes, 2**40)]
+
+    def ask(self, parts: Sequence[Asked]) -> None:
+        self.asked = list(parts)
+
+    def pause(self, seconds: float) -> None:
+        self.seconds += seconds
 
     def free_cpus(self) -> float:
         return self.cpus - sum(p.alive for p in self.processes if p.name.startswith("worker"))
