@@ -186,8 +186,8 @@ class OutcomeSampling(_Run):
 class FollowTheLeader(_Run):
     """FTRL, PFTRL-KL, PFTRL-RKL. `tables.regret` holds the sums of estimates.
 
-    Deviation: the average takes in a full table every `leader.average_every` iterations, exactly, by own reach: a pass over all
-    states costs as much as many sampled paths, and strategies move little in between.
+    Deviation: the average takes in a full table every `leader.average_every` iterations, exactly, by own reach: a
+    pass over all states costs as much as many sampled paths, and strategies move little in between.
     """
 
     def __init__(self, flat: FlatGame, settings: LabSettings, seed: int, frozen: bool = False) -> None:
