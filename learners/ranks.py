@@ -71,7 +71,8 @@ class ProcessGroup:
 
     `rendezvous`: a store, or where all ranks meet, `tcp://host:port` (rank 0 listens there) or `file:///path` (a
     file that all can write and that is not there yet). Waits for the others, `timeout_seconds` at most, as does
-    every sum. A process belongs to one group at a time.
+    every sum. A process belongs to one group at a time. Gloo listens at the address of the host's own name; where that
+    is not one that others reach, GLOO_SOCKET_IFNAME names the network interface to use.
     Raises ValueError for a rank or rendezvous that cannot be, LostRankError where the others do not come.
     """
 
@@ -96,6 +97,7 @@ class ProcessGroup:
             dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=wait)
         except RuntimeError as error:
             raise self._lost(error) from error
+        self._joined = True
 
     def sum(self, tensor: Tensor) -> None:
         """One all-reduce."""
@@ -106,7 +108,8 @@ class ProcessGroup:
 
     def close(self) -> None:
         """Leaves the group; ranks that still wait for this one get a LostRankError."""
-        if dist.is_initialized():
+        if self._joined:
+            self._joined = False
             dist.destroy_process_group()
 
     def __enter__(self) -> "ProcessGroup":
