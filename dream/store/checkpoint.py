@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from dream.store.errors import CheckpointError, StoreError
+from dream.store.errors import CheckpointError, StorageError, StoreError
 from dream.store.frame_files import FrameError, Seal, Snapshot, damage, read_frame, write_frame
 from dream.store.places import Location, at
 
@@ -47,6 +47,8 @@ class Parts(Mapping[str, Snapshot]):
         path = self._folder / f"{name}.frame"
         try:
             return read_frame(path)
+        except StorageError:
+            raise
         except (FrameError, OSError) as error:
             raise CheckpointError(f"{path} cannot be used: {error}") from error
 
@@ -201,6 +203,8 @@ class CheckpointStore:
                 found.append(_read_manifest(folder))
             except FileNotFoundError:
                 unfinished.append(f"{folder} has no {_MANIFEST}: its commit was not finished (or that file was lost)")
+            except StorageError:  # says nothing about the commit
+                raise
             except (FrameError, OSError, KeyError, AttributeError, TypeError, ValueError) as error:
                 damaged.append(f"{path} is damaged ({error}): {_ADVICE}")
         return sorted(found, key=lambda manifest: manifest.sequence, reverse=True)

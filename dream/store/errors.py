@@ -7,6 +7,13 @@ class StoreError(DreamError):
     """Something on disk is missing, damaged, taken or full."""
 
 
+class StorageError(StoreError, OSError):
+    """Object storage refused, or could not be reached: nothing is known of what lies there."""
+
+    def __str__(self) -> str:
+        return f"{self.filename}: {self.strerror}"
+
+
 class RunFolderError(StoreError, UsageError):
     """The folder is not a run, holds something else, or is being written by another process."""
 

@@ -4,6 +4,7 @@ import hashlib
 from dataclasses import dataclass
 
 from buffers.frames import FrameError, Snapshot, decode, encode
+from dream.store.errors import StorageError
 from dream.store.places import Location, at
 
 __all__ = ["FrameError", "Seal", "Snapshot", "damage", "read_frame", "write_frame"]
@@ -58,6 +59,8 @@ def damage(path: Location, seal: Seal) -> str | None:
             left -= body
     except FileNotFoundError:
         return "is missing"
+    except StorageError:  # says nothing about the file
+        raise
     except OSError as error:
         return f"cannot be read ({error.strerror})"
     return None if digest.hexdigest() == stored.hex() == seal.checksum else "holds other bytes than were written"

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dream.store.errors import NetworkStoreError
+from dream.store.errors import NetworkStoreError, StorageError
 from dream.store.frame_files import FrameError, read_frame, write_frame
 from dream.store.places import Location, at
 
@@ -189,6 +189,8 @@ class NetworkStore:
         path = self._folder(kind) / segment.name
         try:
             stored = read_frame(path, copy=False)
+        except StorageError:  # says nothing about the segment
+            raise
         except (FrameError, OSError) as error:
             raise NetworkStoreError(f"{path} is damaged ({error}): restore it from a copy of the run") from error
         if (stored.get("kind"), stored.get("first"), stored.get("last")) != (

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from dream.store.atomic import Chunk
+from dream.store.errors import StorageError
 from dream.store.lease import Lease
 
 T = TypeVar("T")
@@ -84,7 +85,8 @@ class ObjectPath:
         """One put, which replaces the object whole or not at all. Large objects are sent one after another."""
         content = b"".join(chunks)
         self._objects.confirm()
-        with self._objects.large if len(content) > _LARGE_BYTES else contextlib.nullcontext(), self._asking("written"):
+        alone = self._objects.large if len(content) > _LARGE_BYTES else contextlib.nullcontext()
+        with alone, self._asking(writing=True):
             self._filesystem.pipe_file(self._path, content)
         return len(content)
 
@@ -93,7 +95,7 @@ class ObjectPath:
 
         Raises FileExistsError, or another OSError, where it is.
         """
-        with self._asking("written"):
+        with self._asking(writing=True):
             try:
                 self._filesystem.pipe_file(self._path, content, mode="create")
             except (NotImplementedError, ValueError, TypeError):  # unknown to this filesystem
@@ -103,19 +105,19 @@ class ObjectPath:
 
     def read(self) -> bytes:
         """The object's content. Raises FileNotFoundError where there is none."""
-        with self._asking("read"):
+        with self._asking():
             return bytes(self._filesystem.cat_file(self._path))
 
     def pieces(self, size: int) -> Iterator[bytes]:
         """See Place; one request each."""
         for start in range(0, size, _PIECE_BYTES):
-            with self._asking("read"):
+            with self._asking():
                 yield bytes(self._filesystem.cat_file(self._path, start=start, end=min(start + _PIECE_BYTES, size)))
 
     def size(self) -> int | None:
         """Bytes of the object; None where there is none."""
         try:
-            with self._asking("read"):
+            with self._asking():
                 about = self._filesystem.info(self._path)
         except FileNotFoundError:
             return None
@@ -132,7 +134,7 @@ class ObjectPath:
     def names(self) -> list[str]:
         """Sorted names directly below."""
         try:
-            with self._asking("listed"):
+            with self._asking():
                 found = self._filesystem.ls(self._path, detail=False)
         except FileNotFoundError:
             return []
@@ -142,7 +144,7 @@ class ObjectPath:
 
     def sizes(self) -> dict[str, int]:
         """Bytes by name directly below, with all below that."""
-        with self._asking("listed"):
+        with self._asking():
             found = self._filesystem.find(self._path, detail=True)
         start = len(str(self._path).strip("/")) + 1
         sizes: dict[str, int] = {}
@@ -160,13 +162,13 @@ class ObjectPath:
     def remove(self) -> None:
         """Removes the object; one that is not there is fine."""
         self._objects.confirm()
-        with contextlib.suppress(FileNotFoundError), self._asking("removed"):
+        with contextlib.suppress(FileNotFoundError), self._asking():
             self._filesystem.rm_file(self._path)
 
     def discard(self) -> None:
         """Removes all below, as far as that goes."""
         self._objects.confirm()
-        with contextlib.suppress(OSError), self._asking("removed"):
+        with contextlib.suppress(OSError), self._asking():
             self._filesystem.rm(self._path, recursive=True)
 
     def clean(self) -> None:
@@ -206,8 +208,8 @@ class ObjectPath:
         return self._filesystem._strip_protocol(str(self))
 
     @contextlib.contextmanager
-    def _asking(self, done: str) -> Iterator[None]:
-        """Every failure of the filesystem becomes an OSError with one sentence; faults of ours stay what they are."""
+    def _asking(self, writing: bool = False) -> Iterator[None]:
+        """Every failure of the filesystem becomes a StorageError of one sentence; faults of ours stay what they are."""
         try:
             yield
         except FileExistsError:
@@ -215,14 +217,17 @@ class ObjectPath:
         except FileNotFoundError as error:
             if "bucket does not exist" in str(error):
                 bucket = self._key.split("/", 1)[0]
-                raise OSError(errno.ENXIO, f"there is no bucket {bucket!r}: make it, or correct the URL") from error
-            if done == "written":
-                raise OSError(errno.ENOENT, f"there is no bucket or container for it ({error})") from error
+                sentence = f"there is no bucket {bucket!r}: make it, or correct the URL"
+                raise StorageError(errno.ENXIO, sentence, str(self)) from error
+            if writing:
+                sentence = f"there is no bucket or container for it ({error})"
+                raise StorageError(errno.ENOENT, sentence, str(self)) from error
             raise
         except Exception as error:
-            if type(error).__module__ == "builtins" and not isinstance(error, OSError):
+            if type(error).__module__ == "builtins" and not isinstance(error, OSError | NotImplementedError):
                 raise
-            raise _as_os_error(error, self._objects.protocol) from error
+            number = error.errno if isinstance(error, OSError) and error.errno else errno.EIO
+            raise StorageError(number, _sentence(error, self._objects.protocol), str(self)) from error
 
 
 class ObjectAppender:
@@ -261,13 +266,14 @@ class ObjectAppender:
         self.publish()
 
 
-def _as_os_error(error: Exception, protocol: str) -> OSError:
-    kind = "gs" if protocol in ("gs", "gcs") else "s3"
+def _sentence(error: Exception, protocol: str) -> str:
     text = " ".join(str(error.strerror if isinstance(error, OSError) and error.strerror else error).split())
+    text = text or type(error).__name__
     if isinstance(error, PermissionError):
-        return PermissionError(errno.EACCES, f"no permission ({text}): check the credentials and their rights")
+        return f"no permission ({text}): check the credentials and their rights"
     if "credential" in f"{type(error).__name__} {text}".lower():
-        return PermissionError(errno.EACCES, f"no credentials ({text}): {_CREDENTIALS[kind]}")
-    if isinstance(error, OSError):
-        return OSError(error.errno or errno.EIO, text or type(error).__name__)
-    return OSError(errno.EIO, text or type(error).__name__)
+        advice = _CREDENTIALS.get(protocol, "set those of this storage in the environment")
+        return f"no credentials ({text}): {advice}"
+    if isinstance(error, NotImplementedError):
+        return f"{protocol}:// cannot be written to"
+    return text

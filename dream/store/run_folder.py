@@ -23,7 +23,7 @@ from dream import config as configuration
 from dream.config import RunConfig
 from dream.errors import ConfigError
 from dream.store.checkpoint import CheckpointStore
-from dream.store.errors import RunFolderError
+from dream.store.errors import RunFolderError, StorageError
 from dream.store.events import EventFiles
 from dream.store.iterations import NetworkStore
 from dream.store.metrics import MetricsLog
@@ -95,6 +95,8 @@ class RunFolder:
         source = str(self.path / _CONFIG)
         try:
             text = self.config_text
+        except StorageError:
+            raise
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"cannot read {source}: {error}") from None
         return configuration.load_text(text, source)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dream.store import CheckpointError, MetricsLog, NetworkStoreError, RunFolder, objects
+from dream.store import CheckpointError, MetricsLog, NetworkStoreError, RunFolder, StorageError, objects
 from dream.store.places import at
 
 READS = ("cat_file", "find", "info", "ls", "_strip_protocol")
@@ -166,6 +166,32 @@ def test_a_put_that_fails_in_a_commit_is_an_error_and_the_last_commit_stays(run,
     again.path._objects.filesystem = real
     again.checkpoints.commit(4, parts(4))
     assert check(again) == 4
+
+
+class Silent(Watched):
+    """Objects whose URL ends in `error` cannot be asked for."""
+
+    def __getattr__(self, name):
+        real = getattr(self.filesystem, name)
+
+        def call(path, *values, **options):
+            if name in ("cat_file", "info") and path.endswith(self.error):
+                raise TimeoutError("no answer")
+            return real(path, *values, **options)
+
+        return call
+
+
+@pytest.mark.parametrize("name", ["00000003/manifest.frame", "00000003/b.frame"])
+def test_a_commit_that_cannot_be_asked_for_is_not_taken_for_a_damaged_one(run, name):
+    """A resume from the one before would cut back what is sound."""
+    again = reopened(run)
+    again.path._objects.filesystem = Silent(run.path._objects.filesystem, error=name)
+    with pytest.raises(StorageError, match=f"memory://.*{name}: no answer"):
+        again.checkpoints.load_newest()
+    again.path._objects.filesystem = Silent(run.path._objects.filesystem, error="00000002-00000002.frame")
+    with pytest.raises(StorageError, match="no answer"):
+        again.networks.stack("advantage_0", 1, 3)
 
 
 def test_a_put_of_networks_that_fails_is_named(run):

@@ -86,6 +86,7 @@ class DefaultCredentialsError(Exception):
         (DefaultCredentialsError("none found"), "gs", r"no credentials \(none found\): set GOOGLE_APPLICATION"),
         (OSError(5, "reset"), "s3", "reset"),
         (TimeoutError(), "s3", "TimeoutError"),
+        (NotImplementedError(), "http", "http:// cannot be written to"),
         (FileNotFoundError("The specified bucket does not exist"), "s3", "there is no bucket 'b': make it"),
     ],
 )
