@@ -149,6 +149,7 @@ def reproduce(
     seeds: Seeds = None,
     out: Out = _OUT,
     workers: Workers = None,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="The table as Markdown, for a page.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -167,7 +168,7 @@ def reproduce(
     with work(as_json):
         study = study_called(name)
         document = run_study(study, seeds or study.seeds, out, workers=workers, progress=_progress(quiet))
-    _show(document, out, as_json)
+    _show(document, out, as_json, as_markdown)
 
 
 @app.command(name="list")
@@ -304,40 +305,16 @@ def _points(curve: Any) -> Iterator[dict[str, Any]]:
         }
 
 
-def _show(document: dict[str, Any], out: Path, as_json: bool) -> None:
+def _show(document: dict[str, Any], out: Path, as_json: bool, as_markdown: bool = False) -> None:
+    from dream.laboratory import tables
+
     if as_json:
         emit(document)
         return
+    rows = tables.lines(document)
+    if as_markdown:
+        typer.echo("\n".join([tables.markdown(rows), "", *tables.footnotes(document)]))
+        return
     typer.echo(f"{document['name']}: {document['summary']}; {document['seeds']:,} paired seeds")
-    typer.echo(table([_line(row) for row in document["rows"]]))
-    typer.echo(f"Chips are NashConv / 2; intervals are 95 %, 10,000 paired resamples. x counts {document['counted']}.")
-    if any(row["excludes_published"] for row in document["rows"]):
-        typer.echo("excluded YES: the interval excludes the published value.")
-    if document["seeds"] < document["planned_seeds"]:
-        typer.echo(f"The experiment has {document['planned_seeds']:,} seeds; the interval of a few is too narrow.")
-    for note in document["notes"]:
-        typer.echo(note)
+    typer.echo("\n".join([table(rows), *tables.footnotes(document)]))
     typer.echo(f"{out / document['name']}.json, {document['picture']}")
-
-
-def _line(row: dict[str, Any]) -> dict[str, Any]:
-    """One line of the table that is printed."""
-    published = row["published_percent"]
-    if isinstance(published, list):
-        published = f"{published[0]} to {published[1]}"
-    interval = "-" if row["low_percent"] is None else f"{row['low_percent']:.2f} to {row['high_percent']:.2f}"
-    return {
-        "comparison": row["comparison"],
-        "iterate": row["iterate"],
-        "baseline": f"{row['baseline_chips']:.5f}",
-        "other": f"{row['other_chips']:.5f}",
-        "lower by %": f"{row['reduction_percent']:.2f}",
-        "95 % interval": interval,
-        "published": "-" if published is None else str(published),
-        "excluded": {None: "-", True: "YES", False: "no"}[row["excludes_published"]],
-        "difference": "-" if row["difference_percent"] is None else f"{row['difference_percent']:+.2f}",
-        "d": "-" if row["cohen_d"] is None else f"{row['cohen_d']:.2f}",
-        "t-test p": "-" if row["t_test_p"] is None else f"{row['t_test_p']:.1e}",
-        "Wilcoxon p": "-" if row["wilcoxon_p"] is None else f"{row['wilcoxon_p']:.1e}",
-        "claim": row["claim"] or "-",
-    }

@@ -9,6 +9,7 @@ import pytest
 
 from actors.games import registry
 from dream import config
+from dream.laboratory import tables
 from dream.laboratory.experiments import Arm, ArmCurves, SeedCurve
 from dream.laboratory.reproduce import NAMES, study_called
 from dream.laboratory.reproduce.budgets import GAMES
@@ -129,6 +130,40 @@ def test_a_row_sets_ours_beside_the_published(published, difference, excluded) -
 def test_a_row_of_the_last_iterate() -> None:
     row = table_row(Comparison("b against a", "a", "b", "last"), BOTH)
     assert (row["baseline_chips"], row["other_chips"]) == pytest.approx((6.0, 4.5))
+
+
+def test_a_table_for_people() -> None:
+    comparisons = [
+        Comparison("b against a", "a", "b", published=(40.0, 60.0), published_chips=(2.1, 1.4)),
+        Comparison("last", "a", "b", "last", claim="helps"),
+    ]
+    document = {
+        "rows": [table_row(each, BOTH) for each in comparisons],
+        "counted": "touches",
+        "seeds": 4,
+        "planned_seeds": 9,
+        "notes": ["A note."],
+    }
+    first, second = tables.lines(document)
+    assert first["published chips"] == "2.1 and 1.4"
+    assert (first["published %"], first["difference"], first["excluded"]) == ("40.0 to 60.0", "-15.00", "YES")
+    assert (first["lower by %"], first["95 % interval"].split(" to ")[0][:2]) == ("25.00", "20")
+    assert (second["published %"], second["excluded"], second["claim"], second["iterate"]) == (
+        "-",
+        "-",
+        "helps",
+        "last",
+    )
+    page = tables.markdown([first, second]).splitlines()
+    assert page[0].startswith("| comparison | iterate | seeds | baseline |")
+    assert page[1].startswith("| --- | ---: |")
+    assert page[2].startswith("| b against a | average | 4 | 2.00000 | 1.50000 |")
+    notes = tables.footnotes(document)
+    assert any("excludes the published" in note for note in notes)
+    assert any("has 9 seeds" in note for note in notes)
+    assert notes[-1] == "A note."
+    alone = {**document, "rows": document["rows"][1:]}
+    assert "published %" not in tables.lines(alone)[0], "columns without entries are left out"
 
 
 def small(name: str, touches: int) -> Study:
