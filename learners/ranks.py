@@ -144,6 +144,15 @@ def portion(ranks: Ranks, count: int) -> slice:
     return slice(ranks.rank * count // ranks.size, (ranks.rank + 1) * count // ranks.size)
 
 
+def shards_of(rank: int, size: int, shards: int) -> list[int]:
+    """The shards that a rank should have, so that all ranks have equally much to do.
+
+    Each has its own, as many as others; those left over, fewer than ranks, are everyone's, who take turns in them.
+    """
+    shared = shards - shards % size
+    return [*range(rank, shared, size), *range(shared, shards)]
+
+
 def gather(ranks: Ranks, values: NDArray[Any]) -> NDArray[Any]:
     """Everyone's `values` [n, ...], n each rank's own, one rank after the other; the same on every rank."""
     if ranks.size == 1:

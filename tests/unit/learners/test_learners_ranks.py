@@ -34,7 +34,7 @@ from buffers.rows import take
 from learners.feed import UniformFeed
 from learners.fit import Optimiser, fit
 from learners.networks import Network, NetworkSpec
-from learners.ranks import ALONE, LostRankError, ProcessGroup, agree, gather, listen, portion
+from learners.ranks import ALONE, LostRankError, ProcessGroup, agree, gather, listen, portion, shards_of
 
 LOSSES = ["advantage_loss", "average_mse_loss", "average_cross_entropy_loss"]
 KINDS = ["rows", "merged minibatches"]
@@ -168,6 +168,19 @@ def test_parts_differ_by_one_at_most():
         assert [i for part in parts for i in range(count)[part]] == list(range(count))
         lengths = [len(range(count)[part]) for part in parts]
         assert max(lengths) - min(lengths) <= 1
+
+
+@pytest.mark.parametrize("shards", [1, 2, 3, 7, 8])
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_shards_are_shared_out_evenly(shards, size):
+    """A shard's rows are divided by the ranks that have it; each rank's parts add up to as much as any other's."""
+    numbers = [shards_of(rank, size, shards) for rank in range(size)]
+    holders = np.bincount(np.concatenate(numbers), minlength=shards)
+    assert len(holders) == shards
+    for own in numbers:
+        assert len(set(own)) == len(own)
+        assert sum(1 / holders[own]) == pytest.approx(shards / size)
+    assert set(holders) <= {1, size}  # no row is mirrored more often than it must be
 
 
 def test_gather_lays_parts_of_different_lengths_end_to_end():
