@@ -15,7 +15,14 @@ if TYPE_CHECKING:
     from dream.config import RunConfig, load
     from dream.errors import ConfigError, DivergenceError, DreamError, UnavailableError, UsageError
     from dream.results import Result
-    from dream.store.errors import CheckpointError, MetricsError, NetworkStoreError, RunFolderError, StoreError
+    from dream.store.errors import (
+        CheckpointError,
+        MetricsError,
+        NetworkStoreError,
+        RunFolderError,
+        StorageError,
+        StoreError,
+    )
 
 __all__ = [
     "CheckpointError",
@@ -28,6 +35,7 @@ __all__ = [
     "Result",
     "RunConfig",
     "RunFolderError",
+    "StorageError",
     "StoreError",
     "UnavailableError",
     "UsageError",
@@ -50,6 +58,7 @@ _HOMES = {
     "Result": "dream.results",
     "RunConfig": "dream.config",
     "RunFolderError": "dream.store.errors",
+    "StorageError": "dream.store.errors",
     "StoreError": "dream.store.errors",
     "UnavailableError": "dream.errors",
     "UsageError": "dream.errors",

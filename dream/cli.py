@@ -110,7 +110,7 @@ Overrides = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help
 PresetArgument = Annotated[
     str, typer.Argument(metavar="PRESET|FILE.yaml", help="A preset (`dream presets`) or a YAML file.")
 ]
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run folder.")]
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run folder: a path or a URL.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -130,7 +130,10 @@ def train(
     overrides: Overrides = None,
     run_dir: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="A new run folder; runs/<preset>-<UTC time> if not given."),
+        typer.Option(
+            metavar="DIR",
+            help="A new run folder, path or URL; runs/<preset>-<UTC time> if not given.",
+        ),
     ] = None,
     runtime: Annotated[str | None, typer.Option(help="local, ray or auto; the same as runtime.kind=...")] = None,
     address: Annotated[
