@@ -82,10 +82,6 @@ class Backend(Protocol):
         """
         ...
 
-    def pause(self, seconds: float) -> None:
-        """Lets time pass."""
-        ...
-
     def free_cpus(self) -> float:
         """CPUs of living nodes that nobody has taken."""
         ...

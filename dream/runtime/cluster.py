@@ -76,7 +76,7 @@ class ClusterRuntime:
                 if not asked:
                     self._backend.ask([Asked(part.cpus, part.gpus, part.bytes) for part in needs.parts])
                 asked = True
-                self._backend.pause(_LOOK_SECONDS)
+                self._backend.wait([], _LOOK_SECONDS)
             else:
                 if asked:
                     self._backend.ask([])

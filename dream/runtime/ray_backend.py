@@ -134,10 +134,6 @@ class RayBackend:
         shapes = [{"CPU": part.cpus, "GPU": part.gpus, "memory": part.bytes} for part in parts]
         request_resources(bundles=[{name: amount for name, amount in shape.items() if amount} for shape in shapes])
 
-    def pause(self, seconds: float) -> None:
-        """See `Backend.pause`."""
-        time.sleep(seconds)
-
     def free_cpus(self) -> float:
         """See `Backend.free_cpus`."""
         return float(ray.available_resources().get("CPU", 0.0))

@@ -109,9 +109,6 @@ class InlineBackend:
     def ask(self, parts: Sequence[Asked]) -> None:
         self.asked = list(parts)
 
-    def pause(self, seconds: float) -> None:
-        self.seconds += seconds
-
     def free_cpus(self) -> float:
         return self.cpus - sum(p.alive for p in self.processes if p.name.startswith("worker"))
 
