@@ -6,6 +6,7 @@ fits `advantage_0`, `advantage_1`, `average_0`, `average_1` and `baseline`. A co
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -31,6 +32,7 @@ from dream.config import AdvantageConfig, AverageConfig, RunConfig
 from dream.errors import ConfigError
 from dream.methods import METHODS, Method
 from dream.runtime.learning import (
+    RESERVED_BYTES,
     WHOLE,
     AdvantageFit,
     AverageFit,
@@ -42,10 +44,12 @@ from dream.runtime.learning import (
 )
 from dream.runtime.players import Baseline, Players, TreePlayers
 from learners.baseline import BaselineLearner
+from learners.device_mirror import DeviceMirror
 from learners.losses import advantage_loss, average_cross_entropy_loss, average_mse_loss
 from learners.networks import NetworkSpec
-from learners.ranks import Ranks
+from learners.ranks import Ranks, shards_of
 from learners.regression import OptimiserSettings, RegressionLearner, RegressionLoss
+from learners.streaming import free_bytes
 
 TRANSITIONS = "transitions"
 BASELINE = "baseline"
@@ -169,11 +173,19 @@ class Assembly:
         kind = Circular if rows == TRANSITIONS else Reservoir
         return Shard(kind(self._schema(rows), capacity))
 
-    def mirror(self, rows: str, index: int) -> Mirror | Merged:
-        """What follows a shard by its deltas, in another process."""
+    def mirrors(self, rows: str, shards: Sequence[int]) -> list[Mirror | DeviceMirror | Merged]:
+        """What follows these shards by their deltas, in another process: on its GPU where all of them fit there."""
+        device = self.players.device
+        full = sum(self.predicted(rows, index)[1] for index in shards)
+        room = free_bytes(device, RESERVED_BYTES)
+        on_device = room is not None and full <= room and rows != TRANSITIONS
+        return [self._mirror(rows, index, on_device) for index in shards]
+
+    def _mirror(self, rows: str, index: int, on_device: bool) -> Mirror | DeviceMirror | Merged:
         if self._merged(rows):
             return self._merged_rows(rows)
-        return Mirror(self._schema(rows), self._capacity(rows, index))
+        capacity = self._capacity(rows, index)
+        return DeviceMirror(capacity, self.players.device) if on_device else Mirror(self._schema(rows), capacity)
 
     def predicted(self, rows: str, index: int) -> tuple[int, int]:
         """Rows and bytes of a full shard."""
@@ -225,9 +237,8 @@ class Assembly:
         return self.advantage_fit(int(player), share) if kind == "advantage" else self.average_fit(int(player), share)
 
     def share(self, rows: str, ranks: Ranks) -> Share:
-        """Every rank reads its own shards of `rows`, or, where there are fewer shards than ranks, all of them."""
-        count = self.shards(rows)
-        return Share(ranks, range(count) if count < ranks.size else range(ranks.rank, count, ranks.size))
+        """Every rank reads its own shards of `rows`, and those left over with all others."""
+        return Share(ranks, shards_of(ranks.rank, ranks.size, self.shards(rows)))
 
     def advantage_fit(self, player: int, share: Share = WHOLE) -> AdvantageFit:
         """The player's advantage fit."""

@@ -14,12 +14,14 @@ from dream.config import AdvantageConfig, AverageConfig, BaselineConfig
 from dream.errors import DivergenceError
 from dream.runtime.players import TABLE, Baseline, Players, next_probabilities
 from learners.baseline import BaselineLearner, Transitions
+from learners.device_mirror import DeviceMirror
 from learners.feed import MergedFeed, RegressionFeed, UniformFeed
 from learners.fit import FitMetrics
 from learners.inputs import StateInputs
 from learners.networks import Parameters
 from learners.ranks import ALONE, Ranks
 from learners.regression import RegressionLearner
+from learners.streaming import free_bytes
 from learners.table import exact_advantages, exact_baseline
 
 # Purposes that separate the random numbers of fits from each other and from the sampler's.
@@ -27,7 +29,9 @@ _ADVANTAGE: Final = 101
 _AVERAGE: Final = 102
 _BASELINE: Final = 103
 
-Buffers = Sequence[Readable | Merged]  # the shards of a store, or their mirrors
+RESERVED_BYTES: Final = 2**30  # of a GPU, for networks and steps; rows may take the rest, others are streamed
+
+Buffers = Sequence[Readable | DeviceMirror | Merged]  # the shards of a store, or their mirrors
 
 
 @dataclass(frozen=True)
@@ -114,8 +118,8 @@ class _RegressionFit:
         if isinstance(buffers[0], Merged):
             return MergedFeed(buffers[0], inputs, self.scale, device, self.share.ranks)
         shards = [(buffer.view(), buffer.seen) for buffer in buffers if not isinstance(buffer, Merged)]
-        share = self.share
-        return UniformFeed(shards, inputs, self.settings.batch, self.scale, device, share.ranks, share.shards)
+        share, room = self.share, free_bytes(device, RESERVED_BYTES)
+        return UniformFeed(shards, inputs, self.settings.batch, self.scale, device, share.ranks, share.shards, room)
 
     def _run(self, iteration: int, buffers: Buffers, steps: int, fresh: bool) -> tuple[Parameters, FitMetrics]:
         seed = lanes.derive(self.seed, self.purpose, iteration, self.player) >> 1
@@ -174,7 +178,7 @@ class BaselineFit:
     ) -> tuple[Snapshot, dict[str, float]]:
         """Expected SARSA on the circular buffer, with `profile` at the next decisions: its message, and metrics."""
         (buffer,) = buffers
-        assert not isinstance(buffer, Merged)
+        assert not isinstance(buffer, Merged | DeviceMirror)
         assert isinstance(profile, TableProfile | StrategyProfile)
         rows = buffer.view()
         game = self._players.game

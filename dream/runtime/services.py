@@ -17,6 +17,7 @@ from dream.runtime import assembly as names
 from dream.runtime.assembly import Assembly
 from dream.runtime.shard_service import rss_bytes
 from dream.runtime.tally import Summary
+from learners.device_mirror import DeviceMirror
 from learners.ranks import ALONE, ProcessGroup, Ranks, listen
 
 _PACKAGES = ("dream-cfr", "torch", "numpy", "open_spiel")
@@ -101,7 +102,7 @@ class LearnerService:
         self._assembly = Assembly.of(config)
         self._name, self._rank, self._size = name, rank, size
         self._store: Any = None
-        self._mirrors: list[Mirror | Merged] = []
+        self._mirrors: list[Mirror | DeviceMirror | Merged] = []
 
     def introduce(self) -> Introduction:
         """See `Introduction`."""
@@ -122,7 +123,7 @@ class LearnerService:
         rows = names.rows_of(self._name)
         share = self._assembly.share(rows, ranks)
         assert share.shards is not None
-        self._mirrors = [self._assembly.mirror(rows, index) for index in share.shards]
+        self._mirrors = self._assembly.mirrors(rows, share.shards)
         self._fit = self._assembly.fit(self._name, share)
         return list(share.shards)
 
