@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from actors.games import registry
@@ -28,6 +29,7 @@ from dream.runtime.players import TreePlayers
 from dream.runtime.runtime import Runtime
 from dream.store import Commit, RunFolder
 from dream.store.places import Location
+from dream.store.visibility import token_in, unseen
 from dream.telemetry.progress import Progress, make_progress, warn
 from dream.telemetry.recorder import Recorder
 from dream.training import cfr, resuming
@@ -137,7 +139,7 @@ def on_cluster(config: RunConfig) -> bool:
     return settings.kind == "ray"
 
 
-def _runtime(assembly: Assembly, progress: Progress) -> Runtime:
+def _runtime(assembly: Assembly, folder: RunFolder, progress: Progress) -> Runtime:
     if not on_cluster(assembly.config):
         return LocalRuntime(assembly)
     from dream.runtime.ray_backend import RayBackend
@@ -145,7 +147,9 @@ def _runtime(assembly: Assembly, progress: Progress) -> Runtime:
     settings = assembly.config.runtime
     backend = RayBackend.connect(settings.address, settings.workers)
     try:
-        return ClusterRuntime(assembly, backend, progress.note)
+        with token_in(folder) as token:
+            look = partial(unseen, str(folder.path), token)
+            return ClusterRuntime(assembly, backend, progress.note, look=look)
     except BaseException:
         backend.close()
         raise
@@ -157,7 +161,7 @@ def _go(assembly: Assembly, folder: RunFolder, commit: Commit | None, progress: 
     with listening(progress.note) as interrupt:
         while True:
             try:
-                with closing(_runtime(assembly, progress)) as runtime:
+                with closing(_runtime(assembly, folder, progress)) as runtime:
                     return _sitting(System.around(assembly, runtime), folder, commit, progress, interrupt)
             except PartLostError as lost:
                 commit = resuming.find_commit(folder, config, progress)

@@ -21,7 +21,7 @@ from dream.runtime.needs import needs_of, rank_name, shard_name
 from dream.runtime.placement import Needs, PlacementError, Plan
 from dream.runtime.placement import plan as plan_for
 from dream.runtime.players import profile_message
-from dream.runtime.services import Introduction, LearnerService
+from dream.runtime.services import Introduction, LearnerService, Look
 from dream.runtime.shard_service import ShardService
 from dream.runtime.tally import Meter, Tally, of_players
 from learners.networks import Parameters
@@ -39,6 +39,7 @@ class ClusterRuntime:
         backend: Backend,
         notify: Callable[[str], None],
         clock: Callable[[], float] = real_clock,
+        look: Look | None = None,
     ) -> None:
         self.states = 0
         self._assembly = assembly
@@ -61,7 +62,7 @@ class ClusterRuntime:
         self._learners = {name: self._spawn_learner(name) for name in assembly.fit_names()}
         self._crew = Crew(assembly.config, needs, backend, mine, notify, clock)
         self._crew.start()
-        self._await_learners(mine)
+        self._await_learners(mine, look, notify)
 
     def _planned(self, needs: Needs) -> Plan:
         """Where everything goes; asks for nodes that lack and waits for them, but not for ever: then PlacementError."""
@@ -98,24 +99,28 @@ class ClusterRuntime:
             handles.append(self._backend.spawn(label, LearnerService, arguments, self._places[label]))
         return Learner(self._backend, handles, self._shards[names.rows_of(name)])
 
-    def _await_learners(self, mine: Introduction) -> None:
+    def _await_learners(self, mine: Introduction, look: Look | None, notify: Callable[[str], None]) -> None:
         seconds = self._assembly.config.runtime.start_timeout_seconds
         waiting = {
-            self._backend.call(handle, "introduce"): name
+            self._backend.call(handle, "introduce", look): name
             for name, learner in self._learners.items()
             for handle in learner.handles
         }
         deadline = self._clock() + seconds
+        blind: set[Any] = set()
         while waiting:
             ready = self._backend.wait(list(waiting), _LOOK_SECONDS)
             for theirs in self._gather(ready):
                 check_same(mine, theirs)
+                blind |= {theirs.blind} - {None}
             waiting = {reference: name for reference, name in waiting.items() if reference not in ready}
             if waiting and self._clock() >= deadline:
                 raise ResourcesError(
                     f"{', '.join(waiting.values())} did not start within runtime.start_timeout_seconds={seconds:g}; "
                     f"the cluster has {self._backend.describe()}."
                 )
+        for sentence in sorted(blind):
+            notify(f"{sentence}; a driver that starts again there cannot go on with this run")
         for learner in self._learners.values():
             learner.join()
 

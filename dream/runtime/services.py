@@ -2,6 +2,7 @@
 
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -22,6 +23,8 @@ from learners.ranks import ALONE, ProcessGroup, Ranks, listen
 
 _PACKAGES = ("dream-cfr", "torch", "numpy", "open_spiel")
 
+Look = Callable[[], str | None]  # why what it looks for cannot be seen from here; None where it can
+
 
 @dataclass(frozen=True)
 class Introduction:
@@ -30,11 +33,13 @@ class Introduction:
     host: str
     fingerprint: str
     versions: dict[str, str]
+    blind: str | None = None  # why it does not see the run folder, where it was asked
 
     @classmethod
-    def of(cls, assembly: Assembly) -> "Introduction":
-        """What the process that calls is, with the game that it has loaded."""
-        return cls(socket.gethostname(), assembly.game.fingerprint, {name: version(name) for name in _PACKAGES})
+    def of(cls, assembly: Assembly, look: Look | None = None) -> "Introduction":
+        """What the process that calls is, with the game that it has loaded; `look` for the run folder."""
+        versions = {name: version(name) for name in _PACKAGES}
+        return cls(socket.gethostname(), assembly.game.fingerprint, versions, look() if look else None)
 
     def differences(self, other: "Introduction") -> list[str]:
         """What `other` has otherwise, in a few words each."""
@@ -104,9 +109,9 @@ class LearnerService:
         self._store: Any = None
         self._mirrors: list[Mirror | DeviceMirror | Merged] = []
 
-    def introduce(self) -> Introduction:
+    def introduce(self, look: Look | None) -> Introduction:
         """See `Introduction`."""
-        return Introduction.of(self._assembly)
+        return Introduction.of(self._assembly, look)
 
     def listen(self) -> str:
         """Rank 0 opens a place where the others meet it: its address. A single rank needs none."""

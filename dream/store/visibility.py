@@ -44,4 +44,4 @@ def unseen(run_dir: str, token: str) -> str | None:
         return f"{host} cannot read {run_dir}: {error.strerror}"
     if seen:
         return None
-    return f"{host} does not see what the driver wrote to {run_dir}: give a folder on storage that all nodes share"
+    return f"{host} does not see the run folder {run_dir}, which is not on storage that all nodes share"
