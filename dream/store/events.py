@@ -26,7 +26,8 @@ class EventFiles:
 
     def names(self) -> list[str]:
         """Names of all event files that the run has."""
-        return [name for axis in at(self.path).names() for name in at(self.path / axis).names()]
+        axes = [self.path / axis for axis in at(self.path).names()]
+        return [name for axis in axes if at(axis).is_folder() for name in at(axis).names()]
 
     def publish(self) -> None:
         """Puts the files that have grown to where the run lies. Raises OSError."""
@@ -49,7 +50,9 @@ class EventFiles:
 
     def close(self) -> None:
         """Publishes, and removes the temporary folder; the files are closed."""
-        self.publish()
-        if not isinstance(self.path, Path) and "_temporary" in self.__dict__:
-            self._temporary.cleanup()
-            del self.__dict__["_temporary"], self.__dict__["folder"]
+        try:
+            self.publish()
+        finally:
+            if "_temporary" in self.__dict__:
+                self._temporary.cleanup()
+                del self.__dict__["_temporary"], self.__dict__["folder"]

@@ -1,6 +1,7 @@
 """One call per iteration, three readers: metrics.jsonl, TensorBoard and the person who watches."""
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -107,13 +108,14 @@ class Recorder:
             self._events.publish()
 
     def close(self) -> None:
-        """Ends all three."""
-        self.progress.close()
-        self._log.close()
-        if self._board is not None:
-            self._board.close()
-        if self._events is not None:
-            self._events.close()
+        """Ends all three, the others too where one of them fails."""
+        with ExitStack() as last:  # called from the last to the first
+            if self._events is not None:
+                last.callback(self._events.close)
+            if self._board is not None:
+                last.callback(self._board.close)
+            last.callback(self._log.close)
+            last.callback(self.progress.close)
 
     def __enter__(self) -> Self:
         return self

@@ -26,10 +26,12 @@ def undisturbed(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("where", ["in_memory", "bucket"])
+@pytest.mark.parametrize("where", ["in_memory", pytest.param("bucket", marks=pytest.mark.slow)])
 def test_a_run_on_objects_is_the_run_on_a_disk(where, request, undisturbed, tmp_path):
     url = request.getfixturevalue(where) + "/runs/x"
-    result = dream.train("kuhn-dream-avg-quick", run_dir=url, overrides=[*SETTINGS, "iterations=4"], progress=False)
+    settings = {"overrides": SETTINGS, "progress": False, "go_on": True}
+    dream.train("kuhn-dream-avg-quick", run_dir=url, iterations=2, **settings)
+    result = dream.train("kuhn-dream-avg-quick", run_dir=url, iterations=4, **settings)
     assert isinstance(result, Result)
     assert str(result.run_dir) == result.as_json()["run_dir"] == url
     result = dream.resume(result.run_dir, ["iterations=6"], progress=False)
