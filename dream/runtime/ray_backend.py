@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import socket
 import threading
 import time
 import uuid
@@ -22,6 +24,7 @@ from dream.runtime.backend import Asked, Handle, PartLostError, Reference
 from dream.runtime.placement import NodeResources
 
 _GIB = 2**30
+_CONNECT_SECONDS = 20.0
 
 
 class ClusterError(DreamError):
@@ -72,8 +75,9 @@ class RayBackend:
                     cpus = max(workers, os.cpu_count() or 1)
                     ray.init(address="local", num_cpus=cpus, include_dashboard=False, **quiet)
                 else:
+                    _await_head(address)
                     ray.init(address=address, **quiet)
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except (OSError, RuntimeError, ValueError) as error:
             where = address or "this machine"
             raise ClusterError(f"no Ray cluster at {where}: {_in_short(error)}") from error
         return cls(owned=True)
@@ -180,6 +184,22 @@ class RayBackend:
         return PartLostError(f"{type(error).__name__}: {_reason(error)}", name)
 
 
+def _await_head(address: str) -> None:
+    """Until HOST:PORT listens. OSError when it does not within seconds: Ray would try for a quarter of an hour."""
+    host, _, port = address.rpartition(":")
+    if "://" in address or not port.isdigit():
+        return
+    deadline = time.monotonic() + _CONNECT_SECONDS
+    while True:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
+            return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.5)
+
+
 def _resources(node: dict[str, Any]) -> NodeResources:
     has = node["Resources"]
     memory, store = (int(has.get(name, 0)) for name in ("memory", "object_store_memory"))
@@ -209,4 +229,4 @@ def _in_short(error: BaseException) -> str:
 def _reason(error: RayError) -> str:
     """The first sentence of the last paragraph, where Ray gives the reason; before it come ids."""
     lines = [line for line in str(error).splitlines() if line[:1].strip()]
-    return lines[-1].split(". ")[0].rstrip(".") if lines else "no reason given"
+    return re.split(r"[.;] ", lines[-1])[0].rstrip(".") if lines else "no reason given"
