@@ -21,15 +21,21 @@ _ALIVE = "ALIVE"
 
 @contextlib.contextmanager
 def own_folder() -> Iterator[Path]:
-    """Ray's files go to a folder of our own (a short path: sockets lie there), and no address leaks in or out."""
+    """Ray's files go to a folder of our own (a short path: sockets lie there); no address or token leaks in or out.
+
+    Whatever was started meanwhile knows the folder by its environment, and is ended.
+    """
     with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:
-        changed = {"RAY_TMPDIR": folder, "RAY_ADDRESS": None, "RAY_NAMESPACE": None}
+        changed = {"RAY_TMPDIR": folder, "RAY_ADDRESS": None, "RAY_NAMESPACE": None, "RAY_AUTH_MODE": "disabled"}
         before = {name: os.environ.get(name) for name in changed}
         try:
             _set(changed)
             yield Path(folder)
         finally:
             _set(before)
+            for process in processes(folder):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
 
 
 def _set(variables: Mapping[str, str | None]) -> None:
@@ -55,11 +61,24 @@ class Nodes:
     def address(self) -> str:
         return str(self._cluster.address)
 
-    def add(self, cpus: int, **settings: Any) -> Any:
-        return self._cluster.add_node(num_cpus=cpus, object_store_memory=self._store_bytes, **settings)
+    def add(self, cpus: int, **settings: Any) -> str:
+        """The id of a new node."""
+        settings = {"object_store_memory": self._store_bytes, **settings}
+        return str(self._cluster.add_node(num_cpus=cpus, **settings).node_id)
 
-    def remove(self, node: Any) -> None:
+    def grow_to(self, count: int) -> None:
+        """Adds nodes of two CPUs until there are `count` besides the head."""
+        while len(self.removable) < count:
+            self.add(2)
+
+    @property
+    def removable(self) -> list[str]:
+        """The ids of all nodes but the head."""
+        return [node.node_id for node in self._cluster.worker_nodes]
+
+    def remove(self, node_id: str) -> None:
         """As a machine that loses its power."""
+        (node,) = (node for node in self._cluster.worker_nodes if node.node_id == node_id)
         self._cluster.remove_node(node, allow_graceful=False)
 
     def actors(self) -> dict[str, tuple[int, str]]:
@@ -131,3 +150,21 @@ def iterations(folder: Path) -> int:
     """How far a run that goes on has come, by the lines of its metrics."""
     path = folder / "metrics.jsonl"
     return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def processes(folder: Path | str) -> list[int]:
+    """All that were started while Ray's folder was `folder`, daemons included."""
+    mark, found = f"RAY_TMPDIR={folder}\0".encode(), []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if mark in path.read_bytes():
+                found.append(int(path.parent.name))
+    return found
+
+
+def gone(process: int) -> bool:
+    """Whether a process has ended; one that nobody has waited for yet has."""
+    try:
+        return "\nState:\tZ" in Path(f"/proc/{process}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
