@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from dream.laboratory.flat_game import Flat, FlatGame, Table
 from dream.laboratory.kernels.arrays import Streams
 from dream.laboratory.settings import LabSettings
-from dream.laboratory.solvers import frozen
+from dream.laboratory.solvers import Solver, frozen
 
 
 def chance_diagnostics(flat: FlatGame, streams: Streams) -> dict[str, Any]:
@@ -47,6 +47,20 @@ def frequency_errors(flat: FlatGame, streams: Streams) -> NDArray[np.float64]:
     visits = streams.outcomes.sum(axis=1, keepdims=True)
     with np.errstate(invalid="ignore"):
         return np.asarray(np.abs(streams.outcomes / visits - flat.tree.law).max(axis=1))
+
+
+def regret_scatter(solver: Solver, seed: int, traversals: int = 2000) -> float:
+    """Mean over all (information state, action) of the variance of one traversal's estimate, in chips^2.
+
+    Under the solver's current strategies, with its baselines as they stand; the solver is left as it is. `traversals`
+    by each player, with random numbers of their own.
+    """
+    twin = frozen(solver.flat, solver.settings, seed, solver.current())
+    for copy, original in zip(twin.corrections(), solver.corrections(), strict=True):
+        copy[:] = original
+    twin.run(np.iinfo(np.int64).max, traversals)
+    mean = twin.tables.moments[0] / traversals
+    return float((twin.tables.moments[1] / traversals - mean**2).mean())
 
 
 def regret_moments(

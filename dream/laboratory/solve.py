@@ -10,11 +10,14 @@ from numpy.typing import NDArray
 
 from actors.games.registry import load
 from actors.games.tree import TreeGame
+from actors.sampling import lanes
 from dream.evaluation.exploitability import exploitability
-from dream.laboratory.diagnostics import chance_diagnostics
+from dream.laboratory.diagnostics import chance_diagnostics, regret_scatter
 from dream.laboratory.flat_game import FlatGame
 from dream.laboratory.settings import LabSettings
-from dream.laboratory.solvers import make
+from dream.laboratory.solvers import Solver, make
+
+_SCATTER = 0x5CA  # purpose of the seed of `regret_scatter`
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,7 @@ class Curve:
     average: NDArray[np.float64]  # [k] exploitability of the average strategy
     last: NDArray[np.float64]  # [k] exploitability of the last iterate
     value: float  # player 0's payoff in chips under the final average strategy
-    diagnostics: dict[str, Any] = field(default_factory=dict)  # floats and arrays, see `chance_diagnostics`
+    diagnostics: dict[str, Any] = field(default_factory=dict)  # `chance_diagnostics`, and `regret_scatter` if sampled
 
 
 def solve(settings: LabSettings, seed: int, touches: int, points: Sequence[int]) -> Curve:
@@ -51,7 +54,7 @@ def solve(settings: LabSettings, seed: int, touches: int, points: Sequence[int])
         average=np.array(average),
         last=np.array(last),
         value=flat.game.sequences.value(solver.average()),
-        diagnostics=chance_diagnostics(flat, solver.streams),
+        diagnostics=_diagnostics(solver, seed),
     )
 
 
@@ -61,6 +64,13 @@ def flat_game(name: str) -> FlatGame:
     game = load(name, "tree")
     assert isinstance(game, TreeGame)
     return FlatGame.build(game)
+
+
+def _diagnostics(solver: Solver, seed: int) -> dict[str, Any]:
+    found = chance_diagnostics(solver.flat, solver.streams)
+    if solver.settings.algorithm != "cfr":
+        found["regret_scatter"] = regret_scatter(solver, lanes.derive(seed, _SCATTER))
+    return found
 
 
 def _exploitabilities(game: TreeGame, solver: Any) -> tuple[float, float]:

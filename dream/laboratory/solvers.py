@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from actors.sampling import lanes
-from dream.laboratory.flat_game import FlatGame, Table
+from dream.laboratory.flat_game import Flat, FlatGame, Table
 from dream.laboratory.kernels import arrays as kinds
 from dream.laboratory.kernels import outcome, perturbed
 from dream.laboratory.kernels.arrays import Paths, Rule, Streams, Tables
@@ -39,6 +39,7 @@ class Solver(Protocol):
     """A run of one algorithm on one game."""
 
     flat: FlatGame
+    settings: LabSettings
     tables: Tables
     streams: Streams
 
@@ -62,6 +63,10 @@ class Solver(Protocol):
 
     def current(self) -> Table:
         """[S, A] the last iterate."""
+        ...
+
+    def corrections(self) -> list[Flat]:
+        """What corrects or perturbs its estimates: baselines, control variates, the anchor."""
         ...
 
 
@@ -101,6 +106,9 @@ class _Run:
         """Iterate until `budget` touches or iteration `last`, with the traversers from first to last of `players`."""
         raise NotImplementedError
 
+    def corrections(self) -> list[Flat]:
+        return []
+
     def average(self) -> Table:
         return self.flat.normalised(self.tables.cumulative)
 
@@ -126,6 +134,10 @@ class ExternalSampling(_Run):
         super().__init__(flat, settings, seed, flat.nodes, frozen)
         size = flat.slots if settings.control_variate else 0
         self.variate = Variate(settings.control_variate, np.zeros(size), np.zeros(size, np.int64))
+
+    def corrections(self) -> list[Flat]:
+        """The means of the control variate."""
+        return [self.variate.mean]
 
     def advance(self, budget: int, last: int, players: tuple[int, int]) -> None:
         """One traversal per player and iteration."""
@@ -163,6 +175,10 @@ class OutcomeSampling(_Run):
             np.zeros(slots),
             np.zeros(slots, np.int64),
         )
+
+    def corrections(self) -> list[Flat]:
+        """The baselines, by history and by state."""
+        return [self.baseline.history, self.baseline.state]
 
     def advance(self, budget: int, last: int, players: tuple[int, int]) -> None:
         """One traversal per player and iteration."""
@@ -205,6 +221,10 @@ class FollowTheLeader(_Run):
             anchor=flat.uniform(),
         )
         self.plan = np.ones(flat.slots + 1)
+
+    def corrections(self) -> list[Flat]:
+        """The anchor."""
+        return [self.leader.anchor]
 
     def advance(self, budget: int, last: int, players: tuple[int, int]) -> None:
         """One path per iteration, from which both players learn."""

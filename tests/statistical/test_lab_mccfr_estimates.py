@@ -15,7 +15,7 @@ from oracles.traversals import check_batches, check_moments, single_traversals
 from scipy import stats
 
 from dream.laboratory import solvers
-from dream.laboratory.diagnostics import regret_moments
+from dream.laboratory.diagnostics import regret_moments, regret_scatter
 from dream.laboratory.flat_game import FlatGame
 from dream.laboratory.kernels import external, outcome
 from dream.laboratory.settings import LabSettings
@@ -42,7 +42,7 @@ class Setting:
     def solver(self, settings, seed=5):
         """Learns nothing; baselines and control variates hold random numbers."""
         solver = frozen(self.flat, settings, seed, self.strategy)
-        self.fill(fixed_tables(solver))
+        self.fill(solver.corrections())
         return solver
 
     def fill(self, tables):
@@ -69,12 +69,6 @@ class Setting:
         legal = self.case.game.arrays.legal
         xi = settings.epsilon * legal / legal.sum(axis=1, keepdims=True) + (1 - settings.epsilon) * self.strategy
         return self.case.game.sequences.own_reach(xi)
-
-
-def fixed_tables(solver):
-    if hasattr(solver, "variate"):
-        return [solver.variate.mean]
-    return [solver.baseline.history, solver.baseline.state]
 
 
 OUTCOME = {
@@ -239,7 +233,6 @@ def test_wrong_use_of_true_values_is_rejected(kind, changes, traverser):
 def test_learned_baselines_lower_the_variance():
     """A baseline learned by history for 20,000 iterations; the strategy is random."""
     setting = Setting("leduc", 0)
-    plain = regret_moments(setting.flat, setting.settings("os-mccfr"), setting.strategy, 0, 20_000, seed=3)[1].sum()
     settings = setting.settings("vr-mccfr", chance_baseline=True, decay=0.0)
     learner = make(setting.flat, settings, seed=4)
     learner.tables.strategy[:] = setting.flat.flat(setting.strategy)
@@ -247,14 +240,25 @@ def test_learned_baselines_lower_the_variance():
     for iteration in range(1, 20_001):
         learner.run(10**12, iteration)
         learner.tables.strategy[:] = before
-    corrected = frozen(setting.flat, settings, 3, setting.strategy)
-    corrected.baseline.history[:] = learner.baseline.history
-    corrected.advance(10**12, 20_000, (0, 1))
-    mean = corrected.tables.moments[0] / 20_000
-    assert (corrected.tables.moments[1] / 20_000 - mean**2).sum() < 0.6 * plain
+    unlearned = frozen(setting.flat, settings, 3, setting.strategy)
+    assert regret_scatter(learner, 3, 20_000) < 0.6 * regret_scatter(unlearned, 3, 20_000)
 
 
 # --- averages -----------------------------------------------------------------------------------------------
+
+
+def test_scatter_is_the_mean_variance_of_both_players_estimates():
+    """The moments of each player, measured separately; the solver goes on as if nothing had been measured."""
+    setting = Setting("kuhn", 0)
+    solver, twin = (make(setting.flat, setting.settings("es-mccfr"), seed=4) for _ in range(2))
+    solver.run(2000)
+    strategy, legal = solver.current(), setting.case.game.arrays.legal
+    moments = [regret_moments(setting.flat, solver.settings, strategy, player, 50_000, seed=3) for player in (0, 1)]
+    variance = sum(variance for _, variance in moments)
+    assert regret_scatter(solver, 5, 50_000) == pytest.approx(variance[legal].mean(), rel=0.05)
+    solver.run(5000)
+    twin.run(5000)
+    assert np.array_equal(solver.tables.regret, twin.tables.regret)
 
 
 def average_numerators(setting, settings, batches, per_batch):
@@ -292,7 +296,7 @@ def test_averages_are_weighted_by_own_reach(name, traverser, algorithm):
 @pytest.mark.slow
 def test_averages_that_keep_the_exploration_are_rejected(monkeypatch):
     """Named mutant: no division by the traverser's pi^xi; n = 40,000."""
-    change = ("share * tables.strategy[slot] / paths.reach[depth]", "share * tables.strategy[slot]")
+    change = ("weight = share / paths.reach[depth]", "weight = share")
     monkeypatch.setattr(solvers, "run_outcome", mutated(outcome, change).run_outcome)
     setting = Setting("kuhn", 1, pure=0.0)
     with pytest.raises(AssertionError, match="beyond"):

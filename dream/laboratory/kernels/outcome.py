@@ -87,11 +87,11 @@ def explored(
     strategy: NDArray[np.float64], start: int, stop: int, epsilon: float, generator: NDArray[np.uint64]
 ) -> tuple[int, float]:
     """A slot drawn from eps / |A| + (1 - eps) sigma, and its probability."""
-    count = stop - start
+    even = epsilon / (stop - start)
     left = uniform(generator, 0)
     chosen, probability = start, 0.0
     for slot in range(start, stop):
-        xi = epsilon / count + (1.0 - epsilon) * strategy[slot]
+        xi = even + (1.0 - epsilon) * strategy[slot]
         if xi > 0.0:
             chosen, probability = slot, xi
             left -= xi
@@ -172,8 +172,9 @@ def _learn_back(
                 tables.gains[slot - start] = scale * (tables.gains[slot - start] - value)
             learn(tables, rule, t, faded, row, start, stop)
         else:
+            weight = share / paths.reach[depth]
             for slot in range(start, stop):
-                tables.cumulative[slot] += share * tables.strategy[slot] / paths.reach[depth]
+                tables.cumulative[slot] += weight * tables.strategy[slot]
 
 
 @kernel
