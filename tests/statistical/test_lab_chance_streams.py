@@ -96,11 +96,11 @@ def test_streams_started_anew_with_their_old_phase_are_rejected(monkeypatch):
 
 
 @pytest.mark.parametrize("stream", STREAMS)
-@pytest.mark.parametrize("index", [0, 1, 2, 5])
+@pytest.mark.parametrize("index", [0, 1, 5])
 def test_every_fixed_draw_is_uniform(stream, index):
-    """The index-th draw of a node over 1,000 seeds; for reset streams with a reset before it."""
+    """The index-th draw of a node over 500 seeds; for reset streams with a reset before it."""
     found = []
-    for seed in range(1000):
+    for seed in range(500):
         solver = run_of("kuhn", stream, 0, seed)
         solver.streams.epoch[0] = 3 if stream.startswith("weyl-") else 0
         found.append(draws(solver, [1] * (index + 1))[-1])

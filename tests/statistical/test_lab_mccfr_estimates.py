@@ -377,5 +377,5 @@ def test_external_sampling_ends_where_openspiels_does():
 def test_every_combination_approaches_an_equilibrium(settings, update):
     setting = Setting("kuhn", 0)
     solver = make(setting.flat, setting.settings(**settings, update=update), seed=2)
-    solver.run(2_000_000)
-    assert setting.case.game.sequences.nash_conv(solver.average()) / 2 < 0.03
+    solver.run(500_000)
+    assert setting.case.game.sequences.nash_conv(solver.average()) / 2 < 0.05

@@ -147,11 +147,11 @@ def test_interpreted_kernels_agree(rule, monkeypatch):
 def test_cfr_plus_reaches_the_value_of_the_game(name, value, within):
     flat = flat_game(name)
     solver = make(flat, LabSettings(game=name, algorithm="cfr", update="cfr+"), seed=0)
-    solver.run(10**12, 2000)
+    solver.run(10**12, 1000)
     average = solver.average()
     assert flat.game.sequences.value(average) == pytest.approx(value, abs=within)
-    assert flat.game.sequences.nash_conv(average) < 1e-3
-    assert solver.touches == 2 * 2000 * flat.nodes
+    assert flat.game.sequences.nash_conv(average) < 4e-3
+    assert solver.touches == 2 * 1000 * flat.nodes
 
 
 @pytest.mark.parametrize("name", ["kuhn", "leduc", "goofspiel-4"])
