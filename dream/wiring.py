@@ -101,7 +101,7 @@ def train(config: RunConfig, folder: Location, *, progress: bool, go_on: bool = 
     if go_on and RunFolder.holds_run(folder):
         return _resume(RunFolder.open(folder), config, progress=progress)
     assembly = _assembly(config)
-    run_folder = RunFolder.create(folder, configuration.to_yaml(config))
+    run_folder = RunFolder.create(folder, configuration.to_yaml(config), warn)
     with run_folder.lock(warn):
         return _go(assembly, run_folder, None, make_progress(quiet=not progress))
 

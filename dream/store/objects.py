@@ -68,6 +68,12 @@ class ObjectPath:
     def __hash__(self) -> int:
         return hash(str(self))
 
+    def __reduce__(self) -> tuple[Callable[[str], Any], tuple[str]]:
+        """Travels as its URL: every process has a connection of its own."""
+        from dream.store.places import locate
+
+        return locate, (str(self),)
+
     def __truediv__(self, name: str) -> "ObjectPath":
         return ObjectPath(self._objects, f"{self._key}/{name}")
 

@@ -44,8 +44,11 @@ class RunFolder:
         self.path = path
 
     @classmethod
-    def create(cls, path: str | Location, config_text: str) -> "RunFolder":
-        """A new run in a folder that is empty or not there yet. Raises RunFolderError for any other."""
+    def create(cls, path: str | Location, config_text: str, warn: Warn = _unheard) -> "RunFolder":
+        """A new run in a folder that is empty or not there yet. Raises RunFolderError for any other.
+
+        `warn` is that of `lock`.
+        """
         run = cls(locate(path))
         try:
             if at(run.path).is_file():
@@ -54,7 +57,7 @@ class RunFolder:
             at(run.path).make()
         except OSError as error:
             raise RunFolderError(f"cannot make the folder {path}: {error.strerror}") from error
-        with run.lock():  # two runs created at once: the second finds the first's config.yaml
+        with run.lock(warn):  # two runs created at once: the second finds the first's config.yaml
             run._refuse_content()
             run.write_config(config_text)
         return run

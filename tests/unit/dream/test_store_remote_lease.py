@@ -248,6 +248,33 @@ def test_a_holder_that_slept_and_was_not_followed_goes_on(suspended):
     assert run.config_text == "after"
 
 
+@pytest.mark.parametrize("unknown", [TypeError("mode"), NotImplementedError(), ValueError("mode x")])
+def test_storage_that_knows_no_exclusive_puts_has_a_lock_all_the_same(in_memory, unknown):
+    run = RunFolder.create(in_memory, "")
+    real = run.path._objects.filesystem
+
+    class Plain:
+        def __getattr__(self, name):
+            return getattr(real, name)
+
+        def pipe_file(self, path, content, **options):
+            if options:
+                raise unknown
+            real.pipe_file(path, content)
+
+    run.path._objects.filesystem = Plain()
+    with run.lock(), pytest.raises(RunFolderError, match="is being trained by process"), run.lock():
+        pass
+    with run.lock():
+        pass
+
+
+def test_a_new_run_tells_of_a_lock_that_a_kill_left(in_memory, said):
+    at(locate(f"{in_memory}/lock")).write([elsewhere().content])
+    RunFolder.create(in_memory, "x", said.append)
+    assert "taken over" in said[-1]
+
+
 HOLD = """
 import sys
 from dream.store import RunFolder

@@ -1,5 +1,6 @@
 """URLs of runs: which are refused and with which words, and what is said where storage says no."""
 
+import copy
 import http.server
 import socket
 import threading
@@ -30,6 +31,7 @@ def test_a_url_is_joined_and_taken_apart_like_a_path():
     assert url / "config.yaml" == locate("memory://bucket/runs/first/config.yaml")
     assert len({url, locate(url), locate(str(url))}) == 1
     assert str(url.parent.parent.parent) == "memory://bucket"
+    assert copy.deepcopy({"run_dir": url}) == {"run_dir": url}, "copied by its URL, as pickle does"
 
 
 @pytest.mark.parametrize(
