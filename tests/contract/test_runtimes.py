@@ -220,6 +220,22 @@ def test_what_a_worker_raises_reaches_the_driver(monkeypatch: pytest.MonkeyPatch
         Bench(system)
 
 
+def test_what_a_worker_was_told_being_lost_is_not_held_against_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the baseline lay on a node that died: the run goes back at once, and no worker is ended."""
+    system, backend, told = cluster(config_of("dream"))
+
+    def lacking(*_: Any) -> None:
+        raise PartLostError("it lay there", "baseline")
+
+    workers = [process for process in backend.processes if process.name.startswith("worker")]
+    for process in workers:
+        monkeypatch.setattr(process.part, "sample", lacking)
+    with pytest.raises(PartLostError, match=r"^baseline was lost \(it lay there\)$"):
+        Bench(system)
+    assert not [line for line in told if "worker" in line and "lost" in line]
+    assert all(process.alive for process in workers)
+
+
 def test_local_runtime_is_closed_like_any_other() -> None:
     system = local(config_of("sd-cfr"))
     assert isinstance(system.runtime, LocalRuntime)

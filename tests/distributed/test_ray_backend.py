@@ -1,0 +1,85 @@
+"""What Ray's backend makes of losses and errors: who was lost, and what a part raised, as it raised it."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from oracles.ray_nodes import Nodes, until
+
+from dream.runtime.backend import Asked, PartLostError
+from dream.runtime.ray_backend import RayBackend
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def backend(nodes: Nodes) -> Iterator[RayBackend]:
+    joined = RayBackend.connect(nodes.address, 1)
+    yield joined
+    joined.close()
+
+
+def test_a_call_gives_what_the_part_gives_in_the_order_of_the_calls(backend: RayBackend) -> None:
+    part = backend.spawn("a list", list, ((),), Asked())
+    for number in range(20):
+        backend.call(part, "append", number)
+    assert backend.get([backend.call(part, "copy")]) == [list(range(20))]
+    first, second = backend.call_for(2, backend.spawn("a pair", tuple, ((1, 2),), Asked()), "__add__", ())
+    assert backend.get([second, first]) == [2, 1]
+    assert backend.get([backend.call(part, "extend", backend.put([20, 21])), backend.call(part, "__len__")])[1] == 22
+
+
+def test_what_a_part_raises_is_raised(backend: RayBackend) -> None:
+    with pytest.raises(ValueError, match="seven"):  # while it is made
+        backend.get([backend.call(backend.spawn("a number", int, ("seven",), Asked()), "bit_length")])
+    with pytest.raises(IndexError, match="empty list"):
+        backend.get([backend.call(backend.spawn("a list", list, ((),), Asked()), "pop")])
+
+
+def test_a_killed_process_is_named_also_where_its_value_was_wanted(nodes: Nodes, backend: RayBackend) -> None:
+    lost, other = (backend.spawn(name, list, ((),), Asked()) for name in ("the lost one", "the other"))
+    backend.get([backend.call(lost, "__len__"), backend.call(other, "__len__")])
+    os.kill(nodes.actors()["the lost one"][0], signal.SIGKILL)
+
+    def want_its_value() -> None:
+        backend.get([backend.call(other, "append", backend.call(lost, "copy"))])
+
+    with pytest.raises(PartLostError, match=r"^the lost one was lost \(.*\)$") as caught:
+        want_its_value()
+    assert caught.value.part == "the lost one"
+    until(lambda: "the lost one" not in nodes.actors(), 60)
+    with pytest.raises(PartLostError, match=r"^the lost one was lost \(.*its worker process has died\)$"):
+        want_its_value()
+    assert backend.get([backend.call(other, "__len__")]) == [0]
+
+
+def test_a_value_that_its_node_took_along_is_nobodys_loss(nodes: Nodes, backend: RayBackend) -> None:
+    node = nodes.add(1)
+
+    def there() -> Any:
+        """A part on the new node, of which the others hear with a delay."""
+        part = backend.spawn("a block", bytes, (10**6,), Asked(node=node))
+        backend.get([backend.call(part, "__len__")])
+        if nodes.actors()["a block"][1] == node:
+            return part
+        return backend.kill(part)
+
+    value = backend.call(until(there, 60), "__add__", b"")
+    assert backend.wait([value], 60) == [value]
+    nodes.remove(node)
+    with pytest.raises(PartLostError, match=r"^ObjectReconstructionFailedError|^ObjectLostError") as caught:
+        backend.get([value])
+    assert caught.value.part is None
+
+
+def test_waiting(backend: RayBackend) -> None:
+    began = time.monotonic()
+    assert backend.wait([], 0.3) == []
+    assert time.monotonic() - began >= 0.3
+    never = backend.call(backend.spawn("too large", list, ((),), Asked(cpus=1000)), "copy")
+    assert backend.wait([never], 0.3) == []
+    now = backend.put(1)
+    assert backend.wait([never, now], 60) == [now]
