@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -64,6 +65,12 @@ def test_the_published_figures(name: str) -> None:
     assert study.seeds == SEEDS.get(name, study.seeds)
     touches = {arm.job["touches"] for arm in study.arms if study.task == SOLVE}
     assert touches == TOUCHES.get(name, touches)
+
+
+def test_the_page_lists_every_experiment() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "laboratory.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([a-z-]+)` \| .* \| (\d+) \|$", page, re.MULTILINE)
+    assert rows == [(name, str(study_called(name).seeds)) for name in NAMES]
 
 
 def test_tabular_jobs_are_sound() -> None:
