@@ -70,6 +70,6 @@ STUDY = Study(
     notes=(
         "The paper's claims are about the shape of the curves; budgets, number of seeds and settings are ours.",
         "Settings come from a coarse grid on seed 1.",
-        "The anchor is uniform or, where it is called moving, replaced by the strategy reached every so many iterations.",
+        "The anchor is uniform or, where called moving, replaced by the current strategy every so many iterations.",
     ),
 )
