@@ -95,7 +95,8 @@ def kill_after(process, url, wanted):
 
 
 @pytest.mark.slow
-def test_killed_runs_on_s3_go_on_to_the_same_networks(bucket, tmp_path, capsys):
+def test_killed_runs_on_s3_go_on_to_the_same_networks(bucket, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # killed runs leave their temporary event files
     url, local = f"{bucket}/runs/killed", tmp_path / "whole"
     settings = ["kuhn-dream-quick", *SETTINGS, "iterations=40"]
     dream.train(settings[0], run_dir=local, overrides=settings[1:], progress=False)
