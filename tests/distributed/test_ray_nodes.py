@@ -114,13 +114,14 @@ def test_a_node_that_joins_gets_work(start: Start, tmp_path: Path, undisturbed: 
 def test_rows_that_do_not_fit_the_object_store_go_to_disk_and_back(
     ray_folder: Path, start: Start, tmp_path: Path
 ) -> None:
-    """Twelve chunks of 10 MB wait for a shard that is stopped, in a store of 75 MB."""
-    large = ["sampling.traversals=4800000", "sampling.chunk=400000", "iterations=1", "runtime.in_flight=8"]
+    """Eight chunks of 10 MB wait for a shard that is stopped, in a store of 75 MB."""
+    large = ["sampling.traversals=3200000", "sampling.chunk=400000", "iterations=2", "runtime.in_flight=8"]
     cluster = Nodes(75 * 2**20)
     try:
         cluster.add(2)
         driver = start(cluster, *large, "runtime.workers=2")
-        shard, _ = driver.until(lambda: cluster.actors().get("advantage_rows_0-0"), SECONDS)
+        driver.until(lambda: iterations(tmp_path / "run"), SECONDS)
+        shard, _ = cluster.actors()["advantage_rows_0-0"]
         os.kill(shard, signal.SIGSTOP)
         try:
             driver.until(lambda: list(ray_folder.glob("ray/session_*/ray_spilled_objects*/*")), SECONDS)

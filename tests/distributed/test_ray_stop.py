@@ -23,14 +23,20 @@ def folder() -> Iterator[Path]:
         yield path
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(600)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+def started(tmp_path: Path) -> Driver:
+    where = ["runtime.workers=2", "--runtime", "ray", "--run-dir", tmp_path / "run"]
+    return Driver(tmp_path / "log", "train", *RUN, *where)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_iteration_commits_and_leaves_no_process(
     folder: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
     run = tmp_path / "run"
-    driver = Driver(tmp_path / "log", "train", *RUN, "runtime.workers=2", "--runtime", "ray", "--run-dir", run)
+    driver = started(tmp_path)
     try:
         driver.until(lambda: iterations(run) >= 2, SECONDS)
         assert len(processes(folder)) > 5
@@ -49,3 +55,16 @@ def test_a_signal_ends_the_iteration_commits_and_leaves_no_process(
     assert done == iterations(run)
     dream.train(RUN[0], run_dir=tmp_path / "whole", overrides=[*RUN[1:-1], f"iterations={done}"], progress=False)
     assert_same_run(run, tmp_path / "whole")
+
+
+def test_a_run_that_is_told_twice_stops_at_once_and_leaves_no_process(folder: Path, tmp_path: Path) -> None:
+    driver = started(tmp_path)
+    try:
+        driver.until(lambda: iterations(tmp_path / "run") >= 2, SECONDS)
+        driver.process.send_signal(signal.SIGINT)
+        driver.process.send_signal(signal.SIGTERM)
+        assert driver.wait(SECONDS) == 130, driver.said
+        until(lambda: not processes(folder), 60, lambda: str(processes(folder)))
+    finally:
+        driver.kill()
+    assert "the run goes on from its last commit" in driver.said
