@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -105,8 +105,8 @@ def run_seeds(
         warm_ups = _warm_ups(arms, jobs)
         if warm_ups:
             shown.note("compiling what is not in the cache yet")
-        results = run_jobs(task, jobs, folder / "runs", workers or cores(), warm_ups)
-        _keep(results, stores, kept, len(arms) * len(seeds), len(jobs), shown)
+        with closing(run_jobs(task, jobs, folder / "runs", workers or cores(), warm_ups)) as results:
+            _keep(results, stores, kept, len(arms) * len(seeds), len(jobs), shown)
     return {arm.name: ArmCurves(arm, tuple(_curve(seed, kept[arm.name][seed]) for seed in seeds)) for arm in arms}
 
 
@@ -116,7 +116,7 @@ def _warm_ups(arms: Sequence[Arm], jobs: Sequence[Job]) -> list[Job]:
 
 
 def _keep(
-    results: Iterator[Finished],
+    results: Iterable[Finished],
     stores: Mapping[str, SeedStore],
     kept: Mapping[str, dict[int, dict[str, Any]]],
     total: int,

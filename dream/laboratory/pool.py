@@ -8,7 +8,7 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,12 +57,12 @@ def cores() -> int:
 
 def run_jobs(
     task: str, jobs: Sequence[Job], folder: Path, workers: int, warm_ups: Sequence[Job] = ()
-) -> Iterator[Finished]:
+) -> Generator[Finished, None, None]:
     """Runs `task` (`module:function`) on every job in `workers` processes, results in the order in which they end.
 
     `folder` is where a task may keep unfinished work. `warm_ups` are run first, in one process, so that compiled
-    code is in the cache before the others need it. Leaving the iterator early, by an exception or Ctrl-C too, ends
-    the processes. Raises SeedError for a seed that fails, after which no further seeds are started.
+    code is in the cache before the others need it. Closing the generator ends the processes, whatever they do. Raises
+    SeedError for a seed that fails, after which no further seeds are started.
     """
     if not jobs:
         return
@@ -75,7 +75,8 @@ def run_jobs(
         processes.append(_start(task, folder))
         for job in warm_ups:
             _taken(_ask(processes[0], job))
-        processes += [_start(task, folder) for _ in range(min(workers, len(jobs)) - 1)]
+        while len(processes) < min(workers, len(jobs)):
+            processes.append(_start(task, folder))
         for process in processes:
             threading.Thread(target=_feed, args=(process, waiting, answers.put), daemon=True).start()
         for _ in jobs:

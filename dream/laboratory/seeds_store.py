@@ -34,12 +34,16 @@ def digest(identity: Mapping[str, Any]) -> str:
 
 
 class SeedStore:
-    """The finished seeds of one setting, in `folder`. Readers need no lock; writing happens inside `writing()`."""
+    """The finished seeds of one setting, in `folder`. Readers need no lock; writing happens inside `writing()`.
+
+    The file is found by the digest of `identity` alone; `label` names it where it is new.
+    """
 
     def __init__(self, folder: Path, label: str, identity: Mapping[str, Any]) -> None:
         self.identity = dict(identity)
         slug = re.sub(r"[^A-Za-z0-9]+", "-", label).strip("-").lower()[:60]
-        self.path = folder / f"{slug}-{digest(identity)}.jsonl"
+        name = f"{digest(identity)}.jsonl"
+        self.path = next(folder.glob(f"*-{name}"), folder / f"{slug}-{name}")
         self._descriptor: int | None = None
 
     def read(self) -> dict[int, Record]:

@@ -140,6 +140,7 @@ def table_row(comparison: Comparison, curves: Mapping[str, ArmCurves]) -> dict[s
 def _arm_document(curves: ArmCurves, iterates: Sequence[Iterate]) -> dict[str, Any]:
     document: dict[str, Any] = {"job": dict(curves.arm.job), "seeds": [curve.seed for curve in curves.seeds]}
     document["x"] = [int(curve.x[-1]) for curve in curves.seeds]
+    document["diagnostics"] = _mean_diagnostics(curves)
     for iterate in iterates:
         grid, values = curves.on_grid(iterate)
         mean, low, high = ribbon(values)
@@ -148,3 +149,14 @@ def _arm_document(curves: ArmCurves, iterates: Sequence[Iterate]) -> dict[str, A
             "curve": {"x": grid.tolist(), "mean": mean.tolist(), "low": low.tolist(), "high": high.tolist()},
         }
     return document
+
+
+def _mean_diagnostics(curves: ArmCurves) -> dict[str, Any]:
+    """What chance was like, as means over the seeds that know it; quartiles stay lists."""
+    found: dict[str, Any] = {}
+    for name in curves.seeds[0].diagnostics:
+        values = [each for curve in curves.seeds if (each := curve.diagnostics.get(name)) is not None]
+        known = [each for each in values if not isinstance(each, list) or None not in each]
+        if known:
+            found[name] = np.mean(known, axis=0).tolist()
+    return found

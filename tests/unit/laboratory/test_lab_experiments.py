@@ -53,6 +53,13 @@ def test_a_changed_setting_is_another_experiment(tmp_path: Path) -> None:
     assert [level for level, *_ in ran(tmp_path)].count("1.5") == 2
 
 
+def test_the_same_setting_under_another_name_is_not_run_again(tmp_path: Path) -> None:
+    run(tmp_path, range(1, 3))
+    renamed = (Arm("another name", "another panel", {"level": 1.0}), ARMS[1])
+    assert run(tmp_path, range(1, 3), renamed)["another name"].final("average") == pytest.approx([1.001, 1.002])
+    assert len(ran(tmp_path)) == 4
+
+
 def test_warm_ups_come_first_and_only_where_seeds_are_missing(tmp_path: Path) -> None:
     arms = (Arm("low one", "game", {"level": 1.0}, {"level": 9.0}), ARMS[1])
     run(tmp_path, range(1, 3), arms)
@@ -82,7 +89,7 @@ def test_leaving_early_ends_the_processes(tmp_path: Path) -> None:
     jobs = [Job("arm", {"level": 1.0}, seed) for seed in range(50)]
     results = run_jobs("oracles.lab_tasks:slow", jobs, tmp_path, 2)
     next(results)
-    results.close()  # type: ignore[attr-defined]
+    results.close()
     processes = {line.split()[2] for line in (tmp_path / "ran").read_text().splitlines()}
     assert processes
     assert not [process for process in processes if Path(f"/proc/{process}").exists()]
@@ -104,6 +111,8 @@ def test_an_interrupt_says_what_is_kept(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt) as stopped:
         run(tmp_path, range(1, 11), progress=InterruptedProgress())
     assert stopped.value.__notes__ == ["3 of 20 seeds are kept; the same command goes on with the others"]
+    processes = {process for *_, process in ran(tmp_path)}
+    assert not [process for process in processes if Path(f"/proc/{process}").exists()]
     lines = sum(len(file.read_text().splitlines()) - 1 for file in (tmp_path / "seeds").iterdir())
     assert lines == 3
     assert len(run(tmp_path, range(1, 11))["low one"].seeds) == 10

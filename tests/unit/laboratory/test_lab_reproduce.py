@@ -190,6 +190,7 @@ def test_documents_and_pictures(tmp_path: Path, name: str) -> None:
     document = run_study(study, 2, tmp_path, workers=1)
     assert len(document["rows"]) == len(study.comparisons)
     assert document == json.loads((tmp_path / f"{name}.json").read_text())
+    assert {arm["diagnostics"]["chance_nodes"] for arm in document["arms"].values()} == {4.0}
     assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
