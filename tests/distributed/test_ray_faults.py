@@ -63,11 +63,10 @@ class Sufferer:
     def _kill_part(self, kind: str, rng: np.random.Generator) -> None:
         name = str(rng.choice(self._parts(kind)))
         os.kill(self._nodes.actors()[name][0], signal.SIGKILL)
-        lost = rf"{name} was lost \(.+\)"
-        done = (
-            r": \d+ chunks? given to others, 1 workers left" if kind == "worker" else r"; going back to iteration \d+"
-        )
-        self.driver.until(lambda: re.search(lost + done, self.driver.said), START_SECONDS)
+        told = rf"{name} was lost \(.+\); going back to iteration \d+"
+        if kind == "worker":
+            told = rf"{name} (was lost \(.+\): \d+ chunks? given to others, \d workers left|did not start \(.+\))"
+        self.driver.until(lambda: re.search(told, self.driver.said), START_SECONDS)
 
     def _lose_node(self, kind: str, rng: np.random.Generator) -> None:
         homes = {node for _, node in self._nodes.actors().values()} & set(self._nodes.removable)
