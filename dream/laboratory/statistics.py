@@ -43,6 +43,13 @@ class Reduction:
     wilcoxon_p: float | None
 
     @property
+    def error_percent(self) -> float | None:
+        """The standard error of `percent`, from the width of the interval; None without one."""
+        if self.low_percent is None or self.high_percent is None:
+            return None
+        return (self.high_percent - self.low_percent) / (2.0 * float(stats.norm.ppf(0.5 + _LEVEL / 200.0)))
+
+    @property
     def significant(self) -> bool | None:
         """Whether the interval clears 0; None without an interval."""
         return self.excludes(0.0, 0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,15 +102,17 @@ def table_row(comparison: Comparison, curves: Mapping[str, ArmCurves]) -> dict[s
     """A comparison in numbers: ours, the 95 % interval, the published value, their difference, the tests.
 
     `excludes_published` is None where nothing was published or one seed gives no interval; `difference_percent` is
-    0 inside a published range.
+    0 inside a published range, `difference_z` that over the standard error of the difference of two experiments like
+    ours, since the published value has an error of its own.
     """
     iterate = comparison.iterate
     ours = reduction(curves[comparison.baseline].final(iterate), curves[comparison.other].final(iterate))
     published = comparison.published_range
-    excluded = difference = None
+    excluded = difference = z = None
     if published is not None:
         excluded = ours.excludes(*published)
         difference = ours.percent - float(np.clip(ours.percent, *published))
+        z = difference / (math.sqrt(2.0) * ours.error_percent) if ours.error_percent else None
     chips = comparison.published_chips or (None, None)
     return {
         "comparison": comparison.label,
@@ -127,6 +130,7 @@ def table_row(comparison: Comparison, curves: Mapping[str, ArmCurves]) -> dict[s
         if isinstance(comparison.published, tuple)
         else comparison.published,
         "difference_percent": difference,
+        "difference_z": z,
         "excludes_published": excluded,
         "published_baseline_chips": chips[0],
         "published_other_chips": chips[1],

@@ -23,6 +23,8 @@ def footnotes(document: dict[str, Any]) -> list[str]:
     notes = [f"Chips are NashConv / 2; intervals are 95 %, 10,000 paired resamples. x counts {document['counted']}."]
     if any(row["excludes_published"] for row in document["rows"]):
         notes.append("excluded YES: the interval excludes the published value.")
+    if any(row["difference_z"] is not None for row in document["rows"]):
+        notes.append("z: the difference over the standard error of the difference of two experiments like this one.")
     if document["seeds"] < document["planned_seeds"]:
         notes.append(f"The experiment has {document['planned_seeds']:,} seeds; the interval of a few is too narrow.")
     return [*notes, *document["notes"]]
@@ -47,6 +49,7 @@ def _line(row: dict[str, Any]) -> dict[str, str]:
         "95 % interval": _pair(row["low_percent"], row["high_percent"], ".2f", " to "),
         "published %": _published(row["published_percent"]),
         "difference": _number(row["difference_percent"], "+.2f"),
+        "z": _number(row["difference_z"], "+.1f"),
         "excluded": _WORDS[row["excludes_published"]],
         "claim": row["claim"] or _NOTHING,
         "d": _number(row["cohen_d"], ".2f"),

@@ -130,6 +130,11 @@ def test_a_row_sets_ours_beside_the_published(published, difference, excluded) -
     assert row["reduction_percent"] == pytest.approx(25.0)
     assert row["difference_percent"] == (None if difference is None else pytest.approx(difference))
     assert row["excludes_published"] is excluded
+    if difference is None:
+        assert row["difference_z"] is None
+    else:
+        error = (row["high_percent"] - row["low_percent"]) / (2 * 1.959964)
+        assert row["difference_z"] == pytest.approx(row["difference_percent"] / np.hypot(error, error), rel=1e-5)
     assert (row["baseline_chips"], row["other_chips"], row["seeds"]) == pytest.approx((2.0, 1.5, 4))
     assert row["significant"] is True
 

@@ -37,6 +37,13 @@ def test_agrees_with_scipy() -> None:
     assert found.significant
 
 
+def test_the_standard_error_is_that_of_the_resamples() -> None:
+    baseline, other = seeds_of(np.random.default_rng(4), 60)
+    sample = paired_bootstrap(baseline, other, 20_000, np.random.default_rng(5))
+    assert reduction(baseline, other).error_percent == pytest.approx(sample.std(), rel=0.05)
+    assert reduction(baseline[:1], other[:1]).error_percent is None
+
+
 def test_closed_forms() -> None:
     baseline = np.array([4.0, 5.0, 6.0, 9.0])
     found = reduction(baseline, baseline - np.array([1.0, 2.0, 3.0, 2.0]))
