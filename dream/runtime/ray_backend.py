@@ -16,7 +16,7 @@ from typing import Any
 
 import ray
 from ray.autoscaler.sdk import request_resources
-from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dream.errors import DreamError
@@ -25,6 +25,7 @@ from dream.runtime.placement import NodeResources
 
 _GIB = 2**30
 _CONNECT_SECONDS = 20.0
+_SETTLE_SECONDS = 60.0  # Ray takes a node for dead after some 15 seconds
 
 
 class ClusterError(DreamError):
@@ -57,6 +58,7 @@ class RayBackend:
         self._owned = owned
         self._handles: list[Handle] = []
         self._names: dict[str, str] = {}  # by Ray's id
+        self._unreached: set[str] = set()  # Ray's ids
         self._host = ray.remote(Host)
 
     @classmethod
@@ -163,6 +165,7 @@ class RayBackend:
 
     def close(self) -> None:
         """See `Backend.close`."""
+        self._settle()
         for handle in list(self._handles):
             self.kill(handle)
         if self._owned:
@@ -179,7 +182,23 @@ class RayBackend:
         except RayError as error:
             raise self._lost(error) from error
 
+    def _settle(self) -> None:
+        """Until Ray knows what became of those it did not reach: what comes next must not be put on a dead node."""
+        deadline = time.monotonic() + _SETTLE_SECONDS
+        for handle in self._handles:
+            while handle._actor_id.hex() in self._unreached and time.monotonic() < deadline:
+                try:
+                    ray.get(handle.__ray_ready__.remote(), timeout=1.0)
+                except (ActorUnavailableError, GetTimeoutError):
+                    time.sleep(0.1)
+                except RayError:  # dead, and known to be
+                    break
+                else:
+                    break
+
     def _lost(self, error: RayError) -> PartLostError:
+        if isinstance(error, ActorUnavailableError):
+            self._unreached.add(error.actor_id or "")
         name = self._names.get(error.actor_id or "") if isinstance(error, RayActorError) else None
         return PartLostError(f"{type(error).__name__}: {_reason(error)}", name)
 

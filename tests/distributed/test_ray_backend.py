@@ -56,23 +56,38 @@ def test_a_killed_process_is_named_also_where_its_value_was_wanted(nodes: Nodes,
     assert backend.get([backend.call(other, "__len__")]) == [0]
 
 
-def test_a_value_that_its_node_took_along_is_nobodys_loss(nodes: Nodes, backend: RayBackend) -> None:
-    node = nodes.add(1)
+def on(node: str, nodes: Nodes, backend: RayBackend) -> Any:
+    """A part on a new node, of which the others hear with a delay."""
 
     def there() -> Any:
-        """A part on the new node, of which the others hear with a delay."""
         part = backend.spawn("a block", bytes, (10**6,), Asked(node=node))
         backend.get([backend.call(part, "__len__")])
-        if nodes.actors()["a block"][1] == node:
-            return part
-        return backend.kill(part)
+        return part if nodes.actors()["a block"][1] == node else backend.kill(part)
 
-    value = backend.call(until(there, 60), "__add__", b"")
+    return until(there, 60)
+
+
+def test_a_value_that_its_node_took_along_is_nobodys_loss(nodes: Nodes, backend: RayBackend) -> None:
+    node = nodes.add(1)
+    value = backend.call(on(node, nodes, backend), "__add__", b"")
     assert backend.wait([value], 60) == [value]
     nodes.remove(node)
     with pytest.raises(PartLostError, match=r"^ObjectReconstructionFailedError|^ObjectLostError") as caught:
         backend.get([value])
     assert caught.value.part is None
+
+
+def test_after_closing_a_dead_node_is_known_to_be_dead(nodes: Nodes, backend: RayBackend) -> None:
+    """What comes next is not put there; Ray itself takes ten seconds here, and three times as long by default."""
+    other = RayBackend.connect(nodes.address, 1)
+    node = nodes.add(1)
+    part = on(node, nodes, other)
+    assert node in [each.id for each in backend.nodes()]
+    nodes.remove(node)
+    with pytest.raises(PartLostError, match=r"^a block was lost"):
+        until(lambda: not other.get([other.call(part, "__len__")]), 60)  # processes outlive the node by a moment
+    other.close()
+    assert node not in [each.id for each in backend.nodes()]
 
 
 def test_waiting(backend: RayBackend) -> None:
