@@ -19,12 +19,7 @@ STUDY = Study(
         for chance in ("iid", *_STREAMS)
     ),
     comparisons=tuple(
-        Comparison(
-            f"{name}: {chance} against iid",
-            f"{name} iid",
-            f"{name} {chance}",
-            claim="helps" if chance == "weyl" else "reset removes the gain",
-        )
+        Comparison(f"{name}: {chance} against iid", f"{name} iid", f"{name} {chance}")
         for name in _GAMES
         for chance in _STREAMS
     ),
