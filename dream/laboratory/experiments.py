@@ -98,9 +98,10 @@ def run_seeds(
     shown = progress or Silent()
     stores = {arm.name: SeedStore(folder / SEEDS_FOLDER, arm.name, _identity(arm, task)) for arm in arms}
     with ExitStack() as held:
-        for store in stores.values():
-            held.enter_context(store.writing())
         kept = {name: store.read() for name, store in stores.items()}
+        for name in [name for name, found in kept.items() if not set(seeds) <= found.keys()]:
+            held.enter_context(stores[name].writing())  # what is finished is read while others write
+            kept[name] = stores[name].read()
         jobs = [Job(arm.name, dict(arm.job), seed) for seed in seeds for arm in arms if seed not in kept[arm.name]]
         warm_ups = _warm_ups(arms, jobs)
         if warm_ups:

@@ -60,6 +60,16 @@ def test_the_same_setting_under_another_name_is_not_run_again(tmp_path: Path) ->
     assert len(ran(tmp_path)) == 4
 
 
+def test_what_is_finished_is_read_while_others_write(tmp_path: Path) -> None:
+    run(tmp_path, range(1, 3))
+    (low,) = (tmp_path / "seeds").glob("low-one-*.jsonl")
+    holder = SeedStore(tmp_path / "seeds", "low one", json.loads(low.read_text().splitlines()[0])["setting"])
+    with holder.writing():
+        assert len(run(tmp_path, range(1, 3))["low one"].seeds) == 2
+        with pytest.raises(StoreError, match="another process"):
+            run(tmp_path, range(1, 4))
+
+
 def test_warm_ups_come_first_and_only_where_seeds_are_missing(tmp_path: Path) -> None:
     arms = (Arm("low one", "game", {"level": 1.0}, {"level": 9.0}), ARMS[1])
     run(tmp_path, range(1, 3), arms)
