@@ -124,11 +124,11 @@ _TINY = ["sampling.traversals=1", "advantage.steps=1", "advantage.fine_tune_step
 
 def workers(budget: Budget) -> list[Result]:
     """Flop Hold'em sampling, simulator backend: two workers against one."""
-    settings = ["sampling.traversals=4096", "sampling.chunk=512", "advantage.buffer=reservoir", "baseline.merge=false"]
+    settings = ["sampling.traversals=50000", "sampling.chunk=1024", "advantage.buffer=reservoir", "baseline.merge=false"]
     count = min(2, os.cpu_count() or 1)
     rates: dict[int, Callable[[], float]] = {}
     config = configuration.load("leduc-os-sd-cfr-quick", [*settings, "game=fhp", "runtime.kind=ray"])
-    backend = RayBackend.connect(None, count)
+    backend = RayBackend.connect(None, 1 + count)  # both crews stand, and one of them plays
     try:
         for number in (1, count):
             asked = configuration.with_overrides(config, [f"runtime.workers={number}"])
