@@ -145,7 +145,7 @@ def _runtime(assembly: Assembly, folder: RunFolder, progress: Progress) -> Runti
     from dream.runtime.ray_backend import RayBackend
 
     settings = assembly.config.runtime
-    backend = RayBackend.connect(settings.address, settings.workers)
+    backend = RayBackend.connect(settings.address, settings.workers, settings.silence_timeout_seconds)
     try:
         with token_in(folder) as token:
             look = partial(unseen, str(folder.path), token)

@@ -215,6 +215,13 @@ class RuntimeConfig(_Section):
     chunk_timeout_seconds: float = _field(
         600, "a worker that runs one chunk for longer is ended and its chunks given to others", "seconds", gt=0, le=1e7
     )
+    silence_timeout_seconds: float = _field(
+        3600,
+        "a learner or shard that gives no answer for so long, its fit included, is taken for lost",
+        "seconds",
+        gt=0,
+        le=1e7,
+    )
     recoveries: int = _field(
         3, "how often in a row, without a new commit, the run goes back to its last one by itself", ge=0, le=1_000_000
     )

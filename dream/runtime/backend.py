@@ -60,7 +60,7 @@ class Backend(Protocol):
         ...
 
     def get(self, references: Sequence[Reference]) -> list[Any]:
-        """Their values. Raises PartLostError where one is lost, or what the called method raised."""
+        """Their values. Raises PartLostError where one is lost or does not come, or what the called method raised."""
         ...
 
     def wait(self, references: Sequence[Reference], seconds: float | None) -> list[Reference]:

@@ -25,6 +25,7 @@ from dream.runtime.placement import NodeResources
 
 _GIB = 2**30
 _CONNECT_SECONDS = 20.0
+_SILENCE_SECONDS = 3600.0
 _SETTLE_SECONDS = 60.0  # Ray takes a node for dead after some 15 seconds
 
 
@@ -54,23 +55,25 @@ class Host:
 class RayBackend:
     """The processes of one run on a Ray cluster. Made by `connect`; `close` ends them all."""
 
-    def __init__(self, owned: bool) -> None:
+    def __init__(self, owned: bool, silence_seconds: float) -> None:
         self._owned = owned
+        self._silence_seconds = silence_seconds
         self._handles: list[Handle] = []
         self._names: dict[str, str] = {}  # by Ray's id
         self._unreached: set[str] = set()  # Ray's ids
         self._host = ray.remote(Host)
 
     @classmethod
-    def connect(cls, address: str | None, workers: int) -> RayBackend:
+    def connect(cls, address: str | None, workers: int, silence_seconds: float = _SILENCE_SECONDS) -> RayBackend:
         """Joins the cluster at `address` (or that of the Ray job this is part of), or starts one on this machine.
 
-        `workers`: how many a cluster of our own must have CPUs for, at least. Raises ClusterError where there is none.
+        `workers`: how many a cluster of our own must have CPUs for, at least; `silence_seconds`: when what gives no
+        answer is taken for lost. Raises ClusterError where there is no cluster.
         """
         quiet = {"log_to_driver": False, "configure_logging": False}
         address = address or os.environ.get("RAY_ADDRESS")
         if ray.is_initialized():
-            return cls(owned=False)
+            return cls(False, silence_seconds)
         try:
             with _own_signals():
                 if address is None:  # "local": not the one that may run here already
@@ -82,7 +85,7 @@ class RayBackend:
         except (OSError, RuntimeError, ValueError) as error:
             where = address or "this machine"
             raise ClusterError(f"no Ray cluster at {where}: {_in_short(error)}") from error
-        return cls(owned=True)
+        return cls(True, silence_seconds)
 
     def spawn(self, name: str, make: Callable[..., Any], args: Sequence[Any], asked: Asked) -> Handle:
         """See `Backend.spawn`. A node that is gone by then is replaced by any other."""
@@ -112,7 +115,7 @@ class RayBackend:
     def get(self, references: Sequence[Reference]) -> list[Any]:
         """See `Backend.get`."""
         with self._losses():
-            values: list[Any] = ray.get(list(references))
+            values: list[Any] = ray.get(list(references), timeout=self._silence_seconds)
         return values
 
     def wait(self, references: Sequence[Reference], seconds: float | None) -> list[Reference]:
@@ -176,6 +179,9 @@ class RayBackend:
         """Ray's errors as ours: what a called method raised as it was, everything else as something lost."""
         try:
             yield
+        except GetTimeoutError as error:
+            limit = f"runtime.silence_timeout_seconds={self._silence_seconds:g}"
+            raise PartLostError(f"a learner or shard gave no answer for {limit}") from error
         except RayTaskError as error:
             cause = error.cause
             raise self._lost(cause) if isinstance(cause, RayError) else cause from error

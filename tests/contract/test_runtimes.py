@@ -147,10 +147,16 @@ def test_lost_and_hung_workers_cost_nothing_but_time(seed: int) -> None:
 
 
 def test_a_part_that_cannot_be_replaced_is_told_as_lost() -> None:
-    for lost, method in (("advantage_rows_0-0", "add"), ("advantage_1", "fit"), ("transitions-0", "delta")):
+    for lost, method, how in (
+        ("advantage_rows_0-0", "add", "lose"),
+        ("advantage_1", "fit", "lose"),
+        ("transitions-0", "delta", "lose"),
+        ("advantage_rows_1-0", "add", "hang"),
+        ("advantage_0", "fit", "hang"),
+    ):
 
-        def before(process: Process, called: str, number: int, lost: str = lost, method: str = method) -> str | None:
-            return "lose" if (process.name, called) == (lost, method) else None
+        def before(process: Process, called: str, number: int, at: Any = (lost, method), how: str = how) -> str | None:
+            return how if (process.name, called) == at else None
 
         with pytest.raises(PartLostError, match=lost):
             Bench(cluster(config_of("dream"), before)[0])

@@ -98,3 +98,17 @@ def test_waiting(backend: RayBackend) -> None:
     assert backend.wait([never], 0.3) == []
     now = backend.put(1)
     assert backend.wait([never, now], 60) == [now]
+
+
+def test_a_part_that_gives_no_answer_is_taken_for_lost(nodes: Nodes, backend: RayBackend) -> None:
+    impatient = RayBackend.connect(nodes.address, 1, silence_seconds=2.0)
+    part = impatient.spawn("the silent one", list, ((),), Asked())
+    backend.get([backend.call(part, "__len__")])
+    process = nodes.actors()["the silent one"][0]
+    os.kill(process, signal.SIGSTOP)
+    try:
+        with pytest.raises(PartLostError, match=r"no answer for runtime\.silence_timeout_seconds=2"):
+            impatient.get([impatient.call(part, "__len__")])
+    finally:
+        os.kill(process, signal.SIGCONT)
+        impatient.kill(part)

@@ -82,7 +82,7 @@ class InlineBackend:
             while not reference.there:
                 assert reference.process is not None
                 if not self._step(reference.process):
-                    raise AssertionError("waits for ever for a hung process")
+                    raise PartLostError("no answer", reference.process.name)
         for reference in references:
             if reference.error is not None:
                 raise reference.error
