@@ -125,7 +125,7 @@ _TINY = ["sampling.traversals=1", "advantage.steps=1", "advantage.fine_tune_step
 def workers(budget: Budget) -> list[Result]:
     """Flop Hold'em sampling, simulator backend: two workers against one."""
     rows = ["advantage.buffer=reservoir", "baseline.merge=false"]
-    settings = ["sampling.traversals=50000", "sampling.chunk=1024", *rows]
+    settings = ["sampling.traversals=50000", "sampling.chunk=2500", *rows]
     count = min(2, os.cpu_count() or 1)
     rates: dict[int, Callable[[], float]] = {}
     config = configuration.load("leduc-os-sd-cfr-quick", [*settings, "game=fhp", "runtime.kind=ray"])
