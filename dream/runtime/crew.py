@@ -102,11 +102,6 @@ class Crew:
         """Starts the first workers, without waiting for them."""
         self._adjust()
 
-    @property
-    def workers(self) -> int:
-        """Workers at work."""
-        return len(self._workers)
-
     def take_metrics(self) -> dict[str, float]:
         """Scalars for telemetry: counts since the run was started, rates and peaks since the last call."""
         counters, worked = self._schedule.counters, self._worked

@@ -62,11 +62,6 @@ class Learner:
         self._begun = [rank.begin(iteration, profile) for rank in self._ranks]
         return self._begun[0][0]
 
-    @property
-    def begun(self) -> bool:
-        """Whether a fit was begun and not ended."""
-        return bool(self._begun)
-
     def end(self, also: Sequence[Reference], take: bool) -> Fitted:
         """Wait for the fit, and for the references `also`. Without `take` the result stays where it is."""
         begun, self._begun = self._begun, []

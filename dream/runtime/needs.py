@@ -6,8 +6,9 @@ from dream.runtime import assembly as names
 from dream.runtime.assembly import Assembly
 from dream.runtime.placement import Needs, Part
 
-# A process before it holds anything: the interpreter with torch and the game's tables of a small game.
+# Processes before they hold any rows: with torch and the tables of a small game; a shard's, which has neither.
 PROCESS_BYTES = 350 * 2**20
+SHARD_BYTES = 150 * 2**20
 WORKER_CPUS = 1.0
 
 
@@ -28,7 +29,7 @@ def needs_of(assembly: Assembly) -> Needs:
         for index, (count, size) in enumerate(shards):
             detail = f"{count:,} rows of {size / max(count, 1):.0f} bytes"
             reader = rank_name(fit, index % ranks)
-            parts.append(Part(shard_name(rows, index), "shard", PROCESS_BYTES + size, feeds=reader, detail=detail))
+            parts.append(Part(shard_name(rows, index), "shard", SHARD_BYTES + size, feeds=reader, detail=detail))
     chunks = math.ceil(assembly.traversals / assembly.config.sampling.chunk)
     return Needs(
         parts=tuple(parts),
