@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import field_validator, model_validator
 
-from dream.config.wording import kind_of
+from dream.config.sections import Section, setting
 
 __all__ = [
     "AdvantageConfig",
@@ -32,52 +32,33 @@ _ROWS_MAX = 1_000_000_000
 _STEPS_MAX = 10_000_000
 
 
-def _field(default: Any, description: str, unit: str = "", **bounds: Any) -> Any:
-    """A field with its meaning, its unit and pydantic's bounds (gt, ge, le, min_length, max_length)."""
-    return Field(default, description=description, json_schema_extra={"unit": unit}, **bounds)
-
-
-class _Section(BaseModel):
-    """Frozen; unknown keys are refused; true and false are not numbers."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _no_bool_for_number(cls, value: Any, info: Any) -> Any:
-        annotation = cls.model_fields[info.field_name].annotation
-        if isinstance(value, bool) and annotation is not bool:
-            raise ValueError(f"must be {kind_of(annotation)}, not {str(value).lower()}")
-        return value
-
-
-class SamplingConfig(_Section):
+class SamplingConfig(Section):
     """How traversals are played."""
 
-    traversals: int = _field(1000, "traversals per player and iteration", "traversals", ge=1, le=100_000_000)
-    epsilon: float = _field(0.5, "uniform exploration by the traverser (outcome sampling)", gt=0, le=1)
-    chance: Literal["iid", "antithetic", "weyl"] = _field("iid", "how chance is drawn")
-    chunk: int = _field(4096, "traversals played in lockstep as one batch", "traversals", ge=1, le=10_000_000)
-    updates: Literal["alternating", "simultaneous"] = _field(
+    traversals: int = setting(1000, "traversals per player and iteration", "traversals", ge=1, le=100_000_000)
+    epsilon: float = setting(0.5, "uniform exploration by the traverser (outcome sampling)", gt=0, le=1)
+    chance: Literal["iid", "antithetic", "weyl"] = setting("iid", "how chance is drawn")
+    chunk: int = setting(4096, "traversals played in lockstep as one batch", "traversals", ge=1, le=10_000_000)
+    updates: Literal["alternating", "simultaneous"] = setting(
         "alternating", "whether the second player already meets the first one's new strategy"
     )
-    reach_weight: Literal["scaled", "plain"] = _field(
+    reach_weight: Literal["scaled", "plain"] = setting(
         "scaled", "importance weight of a row: xi times the number of actions at earlier own decisions, or xi"
     )
-    sampler: Literal["auto", "external", "outcome", "exact"] = _field(
+    sampler: Literal["auto", "external", "outcome", "exact"] = setting(
         "auto", "auto is the algorithm's own; exact is full-width and needs a tree game"
     )
-    backend: Literal["auto", "tree", "simulator"] = _field("auto", "auto is the tree if the game is small enough")
-    enumerate_limit: int = _field(2_000_000, "largest game tree that is enumerated", "histories", ge=1, le=_ROWS_MAX)
+    backend: Literal["auto", "tree", "simulator"] = setting("auto", "auto is the tree if the game is small enough")
+    enumerate_limit: int = setting(2_000_000, "largest game tree that is enumerated", "histories", ge=1, le=_ROWS_MAX)
 
 
-class NetworkConfig(_Section):
+class NetworkConfig(Section):
     """A fully connected network."""
 
-    hidden: tuple[int, ...] = _field(
+    hidden: tuple[int, ...] = setting(
         (64, 64, 64), "width of each hidden layer, 1 to 65,536", "units", min_length=1, max_length=16
     )
-    layer_norm: bool = _field(False, "normalise each hidden layer")
+    layer_norm: bool = setting(False, "normalise each hidden layer")
 
     @field_validator("hidden")
     @classmethod
@@ -88,30 +69,30 @@ class NetworkConfig(_Section):
         return value
 
 
-class AdvantageConfig(_Section):
+class AdvantageConfig(Section):
     """The advantage networks, one per player: what they learn from and how."""
 
-    learner: Literal["network", "table"] = _field(
+    learner: Literal["network", "table"] = setting(
         "network", "table is the exact fit in place of a network and needs a tree game"
     )
-    network: NetworkConfig = _field(NetworkConfig(), "the advantage network")
-    buffer: Literal["reservoir", "merged"] = _field(
+    network: NetworkConfig = setting(NetworkConfig(), "the advantage network")
+    buffer: Literal["reservoir", "merged"] = setting(
         "reservoir",
         "merged: exact sums per information state, full-batch steps; needs a tree game",
     )
-    capacity: int = _field(2_000_000, "size of each player's reservoir", "rows", ge=1, le=_ROWS_MAX)
-    steps: int = _field(3000, "optimiser steps of a fit from scratch", "steps", ge=1, le=_STEPS_MAX)
-    fine_tune_steps: int | None = _field(
+    capacity: int = setting(2_000_000, "size of each player's reservoir", "rows", ge=1, le=_ROWS_MAX)
+    steps: int = setting(3000, "optimiser steps of a fit from scratch", "steps", ge=1, le=_STEPS_MAX)
+    fine_tune_steps: int | None = setting(
         None,
         "optimiser steps of the fits in between; null means the same as steps",
         "steps",
         ge=1,
         le=_STEPS_MAX,
     )
-    batch: int = _field(2048, "rows per optimiser step (reservoir)", "rows", ge=1, le=100_000_000)
-    learning_rate: float = _field(1e-3, "Adam's step size", gt=0, le=1)
-    clip: float = _field(1.0, "largest gradient norm", gt=0, le=1e9)
-    reset_every: int = _field(
+    batch: int = setting(2048, "rows per optimiser step (reservoir)", "rows", ge=1, le=100_000_000)
+    learning_rate: float = setting(1e-3, "Adam's step size", gt=0, le=1)
+    clip: float = setting(1.0, "largest gradient norm", gt=0, le=1e9)
+    reset_every: int = setting(
         1,
         "fit from scratch every that many iterations; 1 is always, 0 is never",
         "iterations",
@@ -130,107 +111,107 @@ class AdvantageConfig(_Section):
         return iteration == 1 or (self.reset_every > 0 and (iteration - 1) % self.reset_every == 0)
 
 
-class BaselineConfig(_Section):
+class BaselineConfig(Section):
     """DREAM's baseline: one network in player 0's payoff over full histories, never reset."""
 
-    learner: Literal["network", "table"] = _field(
+    learner: Literal["network", "table"] = setting(
         "network", "table is the exact fit in place of a network and needs a tree game"
     )
-    network: NetworkConfig = _field(NetworkConfig(), "the baseline network")
-    capacity: int = _field(200_000, "size of the circular buffer", "transitions", ge=1, le=_ROWS_MAX)
-    steps: int = _field(1000, "optimiser steps per iteration", "steps", ge=1, le=_STEPS_MAX)
-    batch: int = _field(512, "transitions per optimiser step", "transitions", ge=1, le=100_000_000)
-    learning_rate: float = _field(1e-3, "Adam's step size", gt=0, le=1)
-    clip: float = _field(1.0, "largest gradient norm", gt=0, le=1e9)
-    merge: bool = _field(False, "merge equal transitions and take full-batch steps; needs a tree game")
+    network: NetworkConfig = setting(NetworkConfig(), "the baseline network")
+    capacity: int = setting(200_000, "size of the circular buffer", "transitions", ge=1, le=_ROWS_MAX)
+    steps: int = setting(1000, "optimiser steps per iteration", "steps", ge=1, le=_STEPS_MAX)
+    batch: int = setting(512, "transitions per optimiser step", "transitions", ge=1, le=100_000_000)
+    learning_rate: float = setting(1e-3, "Adam's step size", gt=0, le=1)
+    clip: float = setting(1.0, "largest gradient norm", gt=0, le=1e9)
+    merge: bool = setting(False, "merge equal transitions and take full-batch steps; needs a tree game")
 
 
-class AverageConfig(_Section):
+class AverageConfig(Section):
     """The average network (deep-cfr and dream-avg), trained when the run is evaluated."""
 
-    network: NetworkConfig = _field(NetworkConfig(), "the average network")
-    buffer: Literal["reservoir", "merged"] = _field(
+    network: NetworkConfig = setting(NetworkConfig(), "the average network")
+    buffer: Literal["reservoir", "merged"] = setting(
         "reservoir",
         "merged: exact sums per information state, full-batch steps; needs a tree game",
     )
-    capacity: int = _field(2_000_000, "size of each player's reservoir", "rows", ge=1, le=_ROWS_MAX)
-    steps: int = _field(4000, "optimiser steps per fit", "steps", ge=1, le=_STEPS_MAX)
-    batch: int = _field(2048, "rows per optimiser step (reservoir)", "rows", ge=1, le=100_000_000)
-    learning_rate: float = _field(1e-3, "Adam's step size", gt=0, le=1)
-    decay: Literal["none", "linear"] = _field(
+    capacity: int = setting(2_000_000, "size of each player's reservoir", "rows", ge=1, le=_ROWS_MAX)
+    steps: int = setting(4000, "optimiser steps per fit", "steps", ge=1, le=_STEPS_MAX)
+    batch: int = setting(2048, "rows per optimiser step (reservoir)", "rows", ge=1, le=100_000_000)
+    learning_rate: float = setting(1e-3, "Adam's step size", gt=0, le=1)
+    decay: Literal["none", "linear"] = setting(
         "linear", "course of the step size within a fit; linear falls to 0, so that the fit does not end in a jump"
     )
-    clip: float = _field(1.0, "largest gradient norm", gt=0, le=1e9)
-    loss: Literal["mse", "cross-entropy"] = _field("cross-entropy", "distance to the strategies that were played")
+    clip: float = setting(1.0, "largest gradient norm", gt=0, le=1e9)
+    loss: Literal["mse", "cross-entropy"] = setting("cross-entropy", "distance to the strategies that were played")
 
 
-class EvaluationConfig(_Section):
+class EvaluationConfig(Section):
     """When and how the run's average strategy is measured."""
 
-    every: int = _field(
+    every: int = setting(
         0, "evaluate every that many iterations; 0 is only at the end", "iterations", ge=0, le=_ROWS_MAX
     )
-    by: Literal["auto", "exploitability", "none"] = _field(
+    by: Literal["auto", "exploitability", "none"] = setting(
         "auto", "auto is exact exploitability where the game is small enough, else none"
     )
 
 
-class CheckpointConfig(_Section):
+class CheckpointConfig(Section):
     """When the run is committed to disk."""
 
-    every: int = _field(10, "commit every that many iterations", "iterations", ge=1, le=_ROWS_MAX)
-    keep: int = _field(2, "newest commits kept (networks are kept for ever)", "commits", ge=1, le=1_000_000)
+    every: int = setting(10, "commit every that many iterations", "iterations", ge=1, le=_ROWS_MAX)
+    keep: int = setting(2, "newest commits kept (networks are kept for ever)", "commits", ge=1, le=1_000_000)
 
 
-class RuntimeConfig(_Section):
+class RuntimeConfig(Section):
     """Where the work is done."""
 
-    kind: Literal["auto", "local", "ray"] = _field(
+    kind: Literal["auto", "local", "ray"] = setting(
         "auto", "local is this process; auto is ray inside a Ray job or where an address is given, else local"
     )
-    address: str | None = _field(
+    address: str | None = setting(
         None, "Ray cluster to join: auto, HOST:PORT or ray://HOST:PORT; null starts one on this machine", min_length=1
     )
-    workers: int = _field(
+    workers: int = setting(
         0,
         "sampling processes on the cluster; 0, or auto, is one for each free CPU, also of nodes that join later",
         "workers",
         ge=0,
         le=1_000_000,
     )
-    in_flight: int = _field(2, "chunks that a worker holds: one runs, the others wait", "chunks", ge=1, le=1000)
-    learners: int = _field(
+    in_flight: int = setting(2, "chunks that a worker holds: one runs, the others wait", "chunks", ge=1, le=1000)
+    learners: int = setting(
         1,
         "processes that fit one network together on the cluster, minibatches split between them",
         "processes",
         ge=1,
         le=1024,
     )
-    learner_gpus: float = _field(
+    learner_gpus: float = setting(
         0, "GPUs of each such process on the cluster; below 1 several share one", "GPUs", ge=0, le=1024
     )
-    start_timeout_seconds: float = _field(
+    start_timeout_seconds: float = setting(
         300, "how long the first worker and the learners may take to start", "seconds", gt=0, le=1e7
     )
-    chunk_timeout_seconds: float = _field(
+    chunk_timeout_seconds: float = setting(
         600, "a worker that runs one chunk for longer is ended and its chunks given to others", "seconds", gt=0, le=1e7
     )
-    silence_timeout_seconds: float = _field(
+    silence_timeout_seconds: float = setting(
         3600,
         "a learner or shard that gives no answer for so long, its fit included, is taken for lost",
         "seconds",
         gt=0,
         le=1e7,
     )
-    recoveries: int = _field(
+    recoveries: int = setting(
         3, "how often in a row, without a new commit, the run goes back to its last one by itself", ge=0, le=1_000_000
     )
-    device: Literal["auto", "cpu", "cuda"] = _field("auto", "auto is a CUDA device where there is one")
-    threads: int = _field(
+    device: Literal["auto", "cpu", "cuda"] = setting("auto", "auto is a CUDA device where there is one")
+    threads: int = setting(
         1, "torch threads; 0 is the number of cores (small networks are fastest on 1)", "threads", ge=0, le=4096
     )
-    shards: int = _field(1, "shards of each reservoir", "shards", ge=1, le=65_536)
-    parallel_learners: bool = _field(True, "fit both players side by side (simultaneous updates only)")
+    shards: int = setting(1, "shards of each reservoir", "shards", ge=1, le=65_536)
+    parallel_learners: bool = setting(True, "fit both players side by side (simultaneous updates only)")
 
     @field_validator("workers", mode="before")
     @classmethod
@@ -238,20 +219,20 @@ class RuntimeConfig(_Section):
         return 0 if value == "auto" else value
 
 
-class RunConfig(_Section):
+class RunConfig(Section):
     """Everything that decides a run: the same configuration and seed give the same networks."""
 
-    game: str = _field(..., "alias (`dream games`) or OpenSpiel game string", min_length=1)
-    algorithm: Algorithm = _field(..., "training algorithm")
-    iterations: int = _field(..., "iterations; each updates both players", "iterations", ge=1, le=_ROWS_MAX)
-    seed: int = _field(1, "the run's only source of randomness", ge=0, le=2**63 - 1)
-    sampling: SamplingConfig = _field(SamplingConfig(), "traversals")
-    advantage: AdvantageConfig = _field(AdvantageConfig(), "advantage networks")
-    baseline: BaselineConfig = _field(BaselineConfig(), "baseline (dream and dream-avg)")
-    average: AverageConfig = _field(AverageConfig(), "average network (deep-cfr and dream-avg)")
-    evaluation: EvaluationConfig = _field(EvaluationConfig(), "evaluation")
-    checkpoint: CheckpointConfig = _field(CheckpointConfig(), "commits")
-    runtime: RuntimeConfig = _field(RuntimeConfig(), "runtime")
+    game: str = setting(..., "alias (`dream games`) or OpenSpiel game string", min_length=1)
+    algorithm: Algorithm = setting(..., "training algorithm")
+    iterations: int = setting(..., "iterations; each updates both players", "iterations", ge=1, le=_ROWS_MAX)
+    seed: int = setting(1, "the run's only source of randomness", ge=0, le=2**63 - 1)
+    sampling: SamplingConfig = setting(SamplingConfig(), "traversals")
+    advantage: AdvantageConfig = setting(AdvantageConfig(), "advantage networks")
+    baseline: BaselineConfig = setting(BaselineConfig(), "baseline (dream and dream-avg)")
+    average: AverageConfig = setting(AverageConfig(), "average network (deep-cfr and dream-avg)")
+    evaluation: EvaluationConfig = setting(EvaluationConfig(), "evaluation")
+    checkpoint: CheckpointConfig = setting(CheckpointConfig(), "commits")
+    runtime: RuntimeConfig = setting(RuntimeConfig(), "runtime")
 
     @model_validator(mode="after")
     def _coherent(self) -> RunConfig:

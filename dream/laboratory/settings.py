@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import model_validator
 
-from dream.config.wording import kind_of
+from dream.config.sections import Section, setting
 
 __all__ = ["Algorithm", "Baseline", "Chance", "LabSettings", "Update"]
 
@@ -37,47 +37,32 @@ _MEANT_FOR: dict[str, frozenset[str]] = {
 }
 
 
-def _field(default: Any, description: str, unit: str = "", **bounds: Any) -> Any:
-    """A field with its meaning, its unit and pydantic's bounds."""
-    return Field(default, description=description, json_schema_extra={"unit": unit}, **bounds)
-
-
-class LabSettings(BaseModel):
+class LabSettings(Section):
     """One solver on one game. A setting given explicitly for an algorithm that does not use it is refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    game: str = _field(..., "alias (`dream games`) or OpenSpiel game string that can be enumerated", min_length=1)
-    algorithm: Algorithm = _field(..., "solver")
-    update: Update = _field("vanilla", "how regrets and the average are weighted (cfr and the mccfr family)")
-    alpha: float = _field(1.5, "exponent of the discount of positive regrets (discounted)", ge=-100, le=100)
-    beta: float = _field(0.0, "exponent of the discount of negative regrets (discounted)", ge=-100, le=100)
-    gamma: float = _field(2.0, "exponent of the average's weights (discounted)", ge=0, le=20)
-    chance: Chance = _field(
+    game: str = setting(..., "alias (`dream games`) or OpenSpiel game string that can be enumerated", min_length=1)
+    algorithm: Algorithm = setting(..., "solver")
+    update: Update = setting("vanilla", "how regrets and the average are weighted (cfr and the mccfr family)")
+    alpha: float = setting(1.5, "exponent of the discount of positive regrets (discounted)", ge=-100, le=100)
+    beta: float = setting(0.0, "exponent of the discount of negative regrets (discounted)", ge=-100, le=100)
+    gamma: float = setting(2.0, "exponent of the average's weights (discounted)", ge=0, le=20)
+    chance: Chance = setting(
         "iid", "how chance is drawn; weyl-iteration and weyl-traversal start streams anew that often"
     )
-    epsilon: float = _field(
+    epsilon: float = setting(
         0.6, "uniform exploration: by the traverser, or by both players under sampling=current", ge=0, le=1
     )
-    baseline: Baseline = _field("history", "what learned baselines of actions are kept by (vr-mccfr)")
-    chance_baseline: bool = _field(False, "learned baselines of chance outcomes, by history (vr-mccfr)")
-    decay: float = _field(0.5, "weight of a baseline's newest value; 0 is the plain mean (vr-mccfr)", ge=0, le=1)
-    control_variate: bool = _field(False, "restricted control variate of the opponent's actions (es-mccfr)")
-    learning_rate: float = _field(0.001, "eta, by which the sums of estimates are multiplied", "1/chips", gt=0, le=1e6)
-    sampling: Literal["uniform", "current"] = _field("uniform", "what both players sample by (ftrl family)")
-    regulariser: Literal["entropy", "euclidean"] = _field("entropy", "psi: a softmax, or a projection (ftrl family)")
-    strength: float = _field(0.1, "mu, strength of the perturbation (pftrl)", "chips", ge=0, le=1e6)
-    anchor_every: int = _field(
+    baseline: Baseline = setting("history", "what learned baselines of actions are kept by (vr-mccfr)")
+    chance_baseline: bool = setting(False, "learned baselines of chance outcomes, by history (vr-mccfr)")
+    decay: float = setting(0.5, "weight of a baseline's newest value; 0 is the plain mean (vr-mccfr)", ge=0, le=1)
+    control_variate: bool = setting(False, "restricted control variate of the opponent's actions (es-mccfr)")
+    learning_rate: float = setting(0.001, "eta, by which the sums of estimates are multiplied", "1/chips", gt=0, le=1e6)
+    sampling: Literal["uniform", "current"] = setting("uniform", "what both players sample by (ftrl family)")
+    regulariser: Literal["entropy", "euclidean"] = setting("entropy", "psi: a softmax, or a projection (ftrl family)")
+    strength: float = setting(0.1, "mu, strength of the perturbation (pftrl)", "chips", ge=0, le=1e6)
+    anchor_every: int = setting(
         0, "iterations after which the current strategy becomes the anchor; 0 keeps the uniform one", "iterations", ge=0
     )
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _no_bool_for_number(cls, value: Any, info: Any) -> Any:
-        annotation = cls.model_fields[info.field_name].annotation
-        if isinstance(value, bool) and annotation is not bool:
-            raise ValueError(f"must be {kind_of(annotation)}, not {str(value).lower()}")
-        return value
 
     @model_validator(mode="after")
     def _coherent(self) -> LabSettings:
