@@ -33,7 +33,9 @@ from dream.runtime.ray_backend import RayBackend
 from dream.runtime.runtime import Runtime
 from dream.runtime.services import ChunkReport, Introduction, SamplerService
 from dream.runtime.tally import Summary
+from dream.training import cfr
 from dream.wiring import System
+from learners.networks import Parameters
 
 _ROWS = 20_000  # of a chunk that costs nothing
 
@@ -48,7 +50,6 @@ class InstantWorker:
 
     def __init__(self, config: RunConfig) -> None:
         assembly = Assembly.of(config, on_cpu=True)
-        assert isinstance(assembly.game.fingerprint, str)
         self._assembly = assembly
         self._rows = regression_rows(assembly.game, _ROWS)  # type: ignore[arg-type]  # an enumerated game
 
@@ -81,24 +82,30 @@ def _cluster(config: RunConfig, kind: type[RayBackend] = RayBackend) -> Iterator
 
 
 class _Iterations:
-    """Iterations of a run without a folder, one a call."""
+    """Iterations of a run without a folder, one a call, by the training loop itself."""
 
     def __init__(self, config: RunConfig, runtime: Runtime) -> None:
         self._system = System.around(Assembly.of(config), runtime)
+        self.bank = self._system.bank
         self._t = 0
 
     def __call__(self) -> float:
         self._t += 1
-        bank, runtime = self._system.bank, self._system.runtime
-        bank.weigh(self._t)
-        for player in (0, 1):
-            runtime.sample(self._t, (player,), bank.profile())
-            (parameters,) = runtime.fit_advantages(self._t, (player,))
-            bank.append(player, parameters)
-        if self._system.method.baseline:
-            runtime.fit_baseline(self._t, bank.profile())
-        runtime.take_metrics()
+        run: Any = self
+        cfr.train(run, self._system.runtime, self._system.method, cfr.ALTERNATING)
         return 1.0
+
+    def iterations(self) -> Iterator[int]:
+        """The one of this call."""
+        yield self._t
+
+    def append(self, player: int, parameters: Parameters) -> None:
+        """Play the network from here on."""
+        self.bank.append(player, parameters)
+
+    def finish(self, iteration: int) -> None:
+        """Nothing is kept."""
+        self._system.runtime.take_metrics()
 
 
 def overhead(budget: Budget) -> list[Result]:

@@ -3,6 +3,7 @@
 A node touch is a node entered, chance and terminals included. A full-width update of one player touches every node.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -70,7 +71,7 @@ class Solver(Protocol):
         ...
 
 
-class _Run:
+class _Run(ABC):
     """What all solvers own: tables, streams, generators, room for a traversal, the clock."""
 
     def __init__(self, flat: FlatGame, settings: LabSettings, seed: int, room: int, frozen: bool = False) -> None:
@@ -102,9 +103,9 @@ class _Run:
     def run(self, touches: int, iterations: int | None = None) -> None:
         self.advance(touches, _FOREVER if iterations is None else iterations, (0, 2))
 
+    @abstractmethod
     def advance(self, budget: int, last: int, players: tuple[int, int]) -> None:
         """Iterate until `budget` touches or iteration `last`, with the traversers from first to last of `players`."""
-        raise NotImplementedError
 
     def corrections(self) -> list[Flat]:
         return []

@@ -110,7 +110,7 @@ class ClusterRuntime:
         blind: set[Any] = set()
         while waiting:
             ready = self._backend.wait(list(waiting), _LOOK_SECONDS)
-            for theirs in self._gather(ready):
+            for theirs in self._backend.get(ready):
                 check_same(mine, theirs)
                 blind |= {theirs.blind} - {None}
             waiting = {reference: name for reference, name in waiting.items() if reference not in ready}
@@ -163,8 +163,7 @@ class ClusterRuntime:
             fits = [self._end(names.advantage(player), f"_{player}") for player in players]
         for player, fitted in zip(players, fits, strict=True):
             size, capacity, seen = (sum(info[key] for info in fitted.shards) for key in ("size", "capacity", "seen"))
-            fill = {"buffer/fill_advantage": size / capacity, "buffer/seen_advantage": float(seen)}
-            self._meter.set(fill, f"_{player}")
+            self._meter.filled(player, size, capacity, seen)
         return [fitted.result for fitted in fits]
 
     def fit_baseline(self, iteration: int, profile: Profile) -> None:
@@ -222,8 +221,8 @@ class ClusterRuntime:
 
         def gathered() -> dict[str, Snapshot]:
             for rows, references in asked.items():
-                parts[rows] = join_snapshots(self._gather(references))
-            return parts | dict(zip(fits, self._gather(list(fits.values())), strict=True))
+                parts[rows] = join_snapshots(self._backend.get(references))
+            return parts | dict(zip(fits, self._backend.get(list(fits.values())), strict=True))
 
         return gathered
 
@@ -235,7 +234,7 @@ class ClusterRuntime:
             for shard, part in zip(shards, split_snapshot(parts[rows], len(shards)), strict=True):
                 waiting.append(self._backend.call(shard, "restore", part))
         fits = {name: learner.restore(parts[name]) for name, learner in self._kept_fits()}
-        self._gather([*waiting, *(reference for references in fits.values() for reference in references)])
+        self._backend.get([*waiting, *(reference for references in fits.values() for reference in references)])
         self._baseline = fits[BASELINE][0] if BASELINE in fits else {}
 
     def _kept_fits(self) -> list[tuple[str, Learner]]:
@@ -246,6 +245,3 @@ class ClusterRuntime:
     def close(self) -> None:
         """See `Runtime.close`."""
         self._backend.close()
-
-    def _gather(self, references: Sequence[Reference]) -> list[Any]:
-        return self._backend.get(references)

@@ -133,9 +133,9 @@ class Crew:
             self._start()
         if self._workers:
             self._alone_since = now
-        elif now - self._alone_since > self._config.runtime.start_timeout_seconds:
+        elif now - self._alone_since > (limit := self._config.runtime.start_timeout_seconds):
             raise ResourcesError(
-                f"no worker has started within runtime.start_timeout_seconds={now - self._alone_since:.0f}: each asks "
+                f"no worker has started within runtime.start_timeout_seconds={limit:g}: each asks "
                 f"for {self._asked.cpus:g} CPU; the cluster has {self._backend.describe()}."
             )
 

@@ -70,8 +70,8 @@ class LocalRuntime:
             work = [partial(self.advantages[p].fit, iteration, buffers_of(store)) for p, store in pairs]
             fits = side_by_side(work, self._config.runtime.parallel_learners)
             for player, store, (_, metrics) in zip(players, stores, fits, strict=True):
-                fill = {"buffer/fill_advantage": store.size / store.capacity}
-                self._meter.set(metrics | fill | {"buffer/seen_advantage": float(store.seen)}, f"_{player}")
+                self._meter.set(metrics, f"_{player}")
+                self._meter.filled(player, store.size, store.capacity, store.seen)
         return [parameters for parameters, _ in fits]
 
     def fit_baseline(self, iteration: int, profile: Profile) -> None:

@@ -81,6 +81,10 @@ class Meter:
         """Take scalars over; `suffix` is appended to their names."""
         self._metrics |= {name + suffix: value for name, value in metrics.items()}
 
+    def filled(self, player: int, size: int, capacity: int, seen: int) -> None:
+        """Enter how the player's advantage rows stand."""
+        self.set({"buffer/fill_advantage": size / capacity, "buffer/seen_advantage": float(seen)}, f"_{player}")
+
     def sampled(self, traverser: int, tally: Tally) -> None:
         """Enter what was sampled for a traverser."""
         self.set(tally.metrics(), f"_{traverser}")
