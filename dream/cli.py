@@ -24,6 +24,8 @@ from dream.results import Result
 INTERRUPTED = 130
 BROKEN_PIPE = 141  # as of a process that SIGPIPE ends
 
+_UNHANDLED = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+
 # Expected errors of other layers, by the module that defines them, with the exit status. More special first.
 _EXPECTED = (
     ("dream.errors", "UsageError", 2),
@@ -74,7 +76,7 @@ def _interrupted(*notes: str) -> typer.Exit:
 
 @contextlib.contextmanager
 def _noting_interrupts() -> Iterator[list[int]]:
-    """Collects each Ctrl-C outside training: compiled libraries, while imported, turn some into other errors."""
+    """Collects each Ctrl-C and SIGTERM outside training: compiled libraries, while imported, turn some into errors."""
     interrupts: list[int] = []
 
     def interrupt(number: int, _: FrameType | None) -> None:
@@ -82,17 +84,15 @@ def _noting_interrupts() -> Iterator[list[int]]:
         raise KeyboardInterrupt
 
     # Only the main thread may handle signals; a process in the background may ignore them.
-    if (
-        threading.current_thread() is not threading.main_thread()
-        or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
-    ):
-        yield interrupts
-        return
-    signal.signal(signal.SIGINT, interrupt)
+    here = threading.current_thread() is threading.main_thread()
+    ours = {number: kept for number, kept in _UNHANDLED.items() if here and signal.getsignal(number) is kept}
+    for number in ours:
+        signal.signal(number, interrupt)
     try:
         yield interrupts
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number, kept in ours.items():
+            signal.signal(number, kept)
 
 
 app = typer.Typer(

@@ -196,25 +196,28 @@ def test_an_interrupt_tells_how_to_go_on_where_there_is_a_run(run: Run, wiring: 
         assert told == "interrupted; the run goes on from its last commit: dream resume begun"
 
 
+@pytest.mark.parametrize(
+    ("number", "unhandled"), [(signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)]
+)
 def test_an_interrupt_that_a_library_turned_into_another_error_is_one(
-    run: Run, wiring: FakeWiring, monkeypatch: pytest.MonkeyPatch
+    run: Run, wiring: FakeWiring, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, unhandled: Any
 ) -> None:
     def describe(name: str) -> dict[str, Any]:
         try:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(number)
         except KeyboardInterrupt:
             raise ImportError("cannot load module more than once per process") from None
         raise AssertionError("no interrupt")
 
     monkeypatch.setattr(wiring, "describe_game", describe)
     # A process that a shell started in the background inherits SIGINT ignored.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    before = signal.signal(number, unhandled)
     try:
         status, out, err = run("games", "leduc")
         assert (status, out, err) == (130, "", "interrupted\n")
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert signal.getsignal(number) is unhandled
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(number, before)
 
 
 @pytest.mark.parametrize("arguments", [["presets"], ["config", "leduc-dream"], ["presets", "--json"]])
