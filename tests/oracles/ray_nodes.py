@@ -119,6 +119,11 @@ class Driver:
         except subprocess.TimeoutExpired:
             raise AssertionError(f"not over after {seconds:g} s:\n{self.said}") from None
 
+    def stop(self, seconds: float) -> None:
+        """SIGTERM: the run commits and ends. AssertionError when it does not."""
+        self.process.send_signal(signal.SIGTERM)
+        assert self.wait(seconds) == 130, self.said
+
     def until(self, what: Callable[[], Any], seconds: float) -> Any:
         """What `what()` returns once it is true. AssertionError when the process ends before, or after `seconds`."""
 

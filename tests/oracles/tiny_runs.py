@@ -3,10 +3,11 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from dream.api import train
 from dream.store import RunFolder
 from dream.telemetry.report import deterministic_view
 
@@ -34,6 +35,8 @@ RESERVOIR = [
     "average.buffer=reservoir",
     "baseline.merge=false",
 ]
+# A run that a test ends, when it has seen what it waited for: on no machine is it over before.
+ENDLESS = "iterations=1000000000"
 MERGED = [*_BOTH_BUFFERS, "advantage.buffer=merged", "average.buffer=merged", "baseline.merge=true"]
 
 
@@ -76,6 +79,17 @@ def assert_same_run(folder: Path, undisturbed: Path) -> None:
     theirs, own = networks(undisturbed), networks(folder)
     assert own.keys() == theirs.keys()
     assert not [name for name in own if own[name] != theirs[name]]
+
+
+def assert_same_in_one_process(folder: Path, settings: Sequence[str], whole: Path) -> None:
+    """The run in `folder`, a preset with overrides, is the same as one that is trained here, in the folder `whole`.
+
+    It has as many iterations as the other has committed: that one may have been stopped anywhere.
+    """
+    done = RunFolder.open(folder).checkpoints.load_newest().iteration
+    preset, *overrides = settings
+    train(preset, run_dir=whole, overrides=[*overrides, f"iterations={done}", "runtime.kind=local"], progress=False)
+    assert_same_run(folder, whole)
 
 
 def files(folder: Path) -> dict[str, bytes]:
