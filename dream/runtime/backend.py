@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dream.errors import DreamError
-from dream.runtime.placement import NodeResources
 
 Handle = Any  # a process that holds a part
 Reference = Any  # a value that may not be there yet
@@ -28,6 +27,20 @@ class PartLostError(DreamError):
 
 class ResourcesError(DreamError):
     """The cluster does not have what the run asks for; the message shows asked and available."""
+
+
+@dataclass(frozen=True)
+class NodeResources:
+    """What a node has. `name` is what people know it by."""
+
+    id: str
+    cpus: float
+    gpus: float
+    memory_bytes: int
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
 
 
 @dataclass(frozen=True)

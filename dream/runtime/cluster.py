@@ -14,7 +14,7 @@ from buffers.frames import Snapshot
 from buffers.sharded import join_snapshots, split_snapshot
 from dream.runtime import assembly as names
 from dream.runtime.assembly import BASELINE, TRANSITIONS, Assembly
-from dream.runtime.backend import Asked, Backend, Handle, Reference, ResourcesError
+from dream.runtime.backend import Backend, Handle, Reference, ResourcesError
 from dream.runtime.crew import Crew, check_same, real_clock
 from dream.runtime.fitting import Fitted, Learner
 from dream.runtime.needs import needs_of, rank_name, shard_name
@@ -54,10 +54,8 @@ class ClusterRuntime:
         needs, mine = needs_of(assembly), Introduction.of(assembly)
         plan = self._planned(needs)
         for node in plan.nodes:
-            notify(str(node))
-        self._places = {
-            p.name: Asked(p.cpus, p.gpus, p.bytes, group.node) for group in plan.groups for p in group.parts
-        }
+            notify(node)
+        self._places = plan.places
         self._shards = {rows: self._spawn_shards(rows) for rows in assembly.row_names()}
         self._learners = {name: self._spawn_learner(name) for name in assembly.fit_names()}
         self._crew = Crew(assembly.config, needs, backend, mine, notify, clock)
@@ -75,7 +73,7 @@ class ClusterRuntime:
                 if self._clock() >= deadline:
                     raise
                 if not asked:
-                    self._backend.ask([Asked(part.cpus, part.gpus, part.bytes) for part in needs.parts])
+                    self._backend.ask([part.asked for part in needs.parts])
                 asked = True
                 self._backend.wait([], _LOOK_SECONDS)
             else:

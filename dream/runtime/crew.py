@@ -61,7 +61,7 @@ class Crew:
         clock: Clock,
     ) -> None:
         settings = config.runtime
-        self._asked = Asked(cpus=needs.worker_cpus)
+        self._asked = Asked(cpus=needs.worker.cpus)
         self._needs = needs
         self._config = config
         self._backend = backend
@@ -141,7 +141,6 @@ class Crew:
 
     def _missing(self) -> int:
         most, present = self._needs.most_workers, len(self._workers) + len(self._starting)
-        assert most is not None
         if self._config.runtime.workers:  # those that have no room yet wait for it: what adds nodes sees them
             return max(0, most - present)
         if self._starting:  # what they take is not yet seen in what is free

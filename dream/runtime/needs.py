@@ -4,19 +4,17 @@ import math
 
 from dream.runtime import assembly as names
 from dream.runtime.assembly import Assembly
+from dream.runtime.backend import Asked
 from dream.runtime.placement import Needs, Part
 
 # Processes before they hold any rows: with torch and the tables of a small game; a shard's, which has neither.
 PROCESS_BYTES = 350 * 2**20
 SHARD_BYTES = 150 * 2**20
-WORKER_CPUS = 1.0
+WORKER = Asked(cpus=1.0, bytes=PROCESS_BYTES)
 
 
 def needs_of(assembly: Assembly) -> Needs:
-    """Shards and learners with their bytes when full, and room for at least one worker.
-
-    `most_workers` is `runtime.workers`, or how many chunks there are at once. A run starts with those that fit.
-    """
+    """Shards and learners with their bytes when full; as many workers as `runtime.workers`, or chunks at once."""
     settings = assembly.config.runtime
     parts = []
     for fit in assembly.fit_names():
@@ -24,19 +22,15 @@ def needs_of(assembly: Assembly) -> Needs:
         shards = [assembly.predicted(rows, index) for index in range(assembly.shards(rows))]
         ranks = settings.learners
         mirrored = sum(size for _, size in shards) // (ranks if len(shards) >= ranks else 1)
-        size = PROCESS_BYTES + mirrored
-        parts += [Part(rank_name(fit, r), "learner", size, gpus=settings.learner_gpus) for r in range(ranks)]
+        learner = Asked(gpus=settings.learner_gpus, bytes=PROCESS_BYTES + mirrored)
+        parts += [Part(rank_name(fit, rank), learner) for rank in range(ranks)]
         for index, (count, size) in enumerate(shards):
             detail = f"{count:,} rows of {size / max(count, 1):.0f} bytes"
-            reader = rank_name(fit, index % ranks)
-            parts.append(Part(shard_name(rows, index), "shard", SHARD_BYTES + size, feeds=reader, detail=detail))
+            shard, reader = Asked(bytes=SHARD_BYTES + size), rank_name(fit, index % ranks)
+            parts.append(Part(shard_name(rows, index), shard, reader, detail))
     chunks = math.ceil(assembly.traversals / assembly.config.sampling.chunk)
-    return Needs(
-        parts=tuple(parts),
-        worker_cpus=WORKER_CPUS,
-        worker_bytes=PROCESS_BYTES,
-        most_workers=settings.workers or chunks * (2 if assembly.config.sampling.updates == "simultaneous" else 1),
-    )
+    at_once = chunks * (2 if assembly.config.sampling.updates == "simultaneous" else 1)
+    return Needs(tuple(parts), WORKER, settings.workers or at_once)
 
 
 def rank_name(fit: str, rank: int) -> str:

@@ -20,8 +20,7 @@ from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dream.errors import DreamError
-from dream.runtime.backend import Asked, Handle, PartLostError, Reference
-from dream.runtime.placement import NodeResources
+from dream.runtime.backend import Asked, Handle, NodeResources, PartLostError, Reference
 
 _GIB = 2**30
 _CONNECT_SECONDS = 20.0
@@ -140,8 +139,7 @@ class RayBackend:
 
     def ask(self, parts: Sequence[Asked]) -> None:
         """See `Backend.ask`."""
-        shapes = [{"CPU": part.cpus, "GPU": part.gpus, "memory": part.bytes} for part in parts]
-        request_resources(bundles=[{name: amount for name, amount in shape.items() if amount} for shape in shapes])
+        request_resources(bundles=[_shape(part) for part in parts])
 
     def free_cpus(self) -> float:
         """See `Backend.free_cpus`."""
@@ -226,10 +224,14 @@ def _await_head(address: str) -> None:
 
 
 def _resources(node: dict[str, Any]) -> NodeResources:
-    has = node["Resources"]
-    memory, store = (int(has.get(name, 0)) for name in ("memory", "object_store_memory"))
-    cpus, gpus = has.get("CPU", 0.0), has.get("GPU", 0.0)
-    return NodeResources(node["NodeID"], cpus, gpus, memory, store, f"node {node['NodeManagerAddress']}")
+    cpus, gpus, memory = (node["Resources"].get(name, 0.0) for name in ("CPU", "GPU", "memory"))
+    return NodeResources(node["NodeID"], cpus, gpus, int(memory), f"node {node['NodeManagerAddress']}")
+
+
+def _shape(asked: Asked) -> dict[str, float]:
+    """By Ray's names, without those that are 0."""
+    amounts = {"CPU": asked.cpus, "GPU": asked.gpus, "memory": float(asked.bytes)}
+    return {name: amount for name, amount in amounts.items() if amount}
 
 
 @contextmanager

@@ -4,8 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dream.runtime.backend import Asked, PartLostError
-from dream.runtime.placement import NodeResources
+from dream.runtime.backend import Asked, NodeResources, PartLostError
 
 
 @dataclass(eq=False)
@@ -104,7 +103,7 @@ class InlineBackend:
         handle.queue.clear()
 
     def nodes(self) -> list[NodeResources]:
-        return [NodeResources("here", self.cpus, 0, self.memory_bytes, 2**40)]
+        return [NodeResources("here", self.cpus, 0, self.memory_bytes, "this node")]
 
     def ask(self, parts: Sequence[Asked]) -> None:
         self.asked = list(parts)
