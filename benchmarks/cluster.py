@@ -158,7 +158,7 @@ def workers(budget: Budget) -> list[Result]:
 
 def _sampling(assembly: Assembly, backend: RayBackend) -> Callable[[], float]:
     """A phase of sampling by a crew of its own; rows stay where they are."""
-    crew = Crew(assembly.config, needs_of(assembly), backend, Introduction.of(assembly), _unheard, real_clock)
+    crew = Crew(assembly.config, needs_of(assembly), (), backend, Introduction.of(assembly), _unheard, real_clock)
     system = System.around(assembly, LocalRuntime(assembly))
     told: list[Any] = [(1, 0), backend.put(profile_message(system.bank.profile())), {}]
     iteration = iter(range(1, 10**9))
@@ -216,9 +216,6 @@ class _Immediate:
     def spawn(self, name: str, make: Callable[..., Any], args: Sequence[Any], asked: Asked) -> str:
         return name
 
-    def free_cpus(self) -> float:
-        return 0.0
-
     def wait(self, references: Sequence[int], seconds: float | None) -> list[int]:
         return list(references[:64])
 
@@ -235,7 +232,7 @@ def _driver_alone(workers: int = 1000, chunks: int = 20_000) -> Result:
             return [mine if number <= workers else report for number in references]
 
     backend: Any = Answers()
-    crew = Crew(config, needs_of(assembly), backend, mine, _unheard, real_clock)
+    crew = Crew(config, needs_of(assembly), (), backend, mine, _unheard, real_clock)
     rates = []
     for t in range(1, 4):
         work = plan(t, 0, chunks, 1)

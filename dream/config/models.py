@@ -174,7 +174,8 @@ class RuntimeConfig(Section):
     )
     workers: int = setting(
         0,
-        "sampling processes on the cluster; 0, or auto, is one for each free CPU, also of nodes that join later",
+        "sampling processes on the cluster; 0, or auto, is one for each free CPU that has memory for it, also of nodes "
+        "that join later",
         "workers",
         ge=0,
         le=1_000_000,

@@ -95,8 +95,8 @@ class Backend(Protocol):
         """
         ...
 
-    def free_cpus(self) -> float:
-        """CPUs of living nodes that nobody has taken."""
+    def room(self, asked: Asked) -> int:
+        """How many such processes hold what nobody has taken of CPUs and memory, all nodes together."""
         ...
 
     def describe(self) -> str:

@@ -58,7 +58,7 @@ class ClusterRuntime:
         self._places = plan.places
         self._shards = {rows: self._spawn_shards(rows) for rows in assembly.row_names()}
         self._learners = {name: self._spawn_learner(name) for name in assembly.fit_names()}
-        self._crew = Crew(assembly.config, needs, backend, mine, notify, clock)
+        self._crew = Crew(assembly.config, needs, plan.places.values(), backend, mine, notify, clock)
         self._crew.start()
         self._await_learners(mine, look, notify)
 

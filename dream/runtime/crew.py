@@ -1,7 +1,7 @@
 """The workers of a cluster: started without waiting, given chunks, replaced when they are lost."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +9,7 @@ from buffers.chunks import Chunk
 from dream.config import RunConfig
 from dream.errors import DreamError
 from dream.runtime.backend import Asked, Backend, Handle, PartLostError, Reference, ResourcesError
-from dream.runtime.placement import Needs
+from dream.runtime.placement import Needs, in_bytes, room_for
 from dream.runtime.schedule import Limits, Schedule, WorkerId
 from dream.runtime.services import ChunkReport, Introduction, SamplerService
 
@@ -46,7 +46,7 @@ class _Worked:
 
 
 class Crew:
-    """Plays chunks on as many workers as `runtime.workers` says, or on one for every free CPU while there are chunks.
+    """Plays chunks on as many workers as `runtime.workers` says, or as fit beside `placed` while there are chunks.
 
     Workers come and go while it plays. Results come back in chunk order, each once (dream/runtime/schedule.py).
     """
@@ -55,14 +55,16 @@ class Crew:
         self,
         config: RunConfig,
         needs: Needs,
+        placed: Collection[Asked],
         backend: Backend,
         mine: Introduction,
         notify: Callable[[str], None],
         clock: Clock,
     ) -> None:
         settings = config.runtime
-        self._asked = Asked(cpus=needs.worker.cpus)
-        self._needs = needs
+        self._asked = needs.worker
+        self._most = needs.most_workers
+        self._placed = placed
         self._config = config
         self._backend = backend
         self._mine = mine
@@ -134,19 +136,21 @@ class Crew:
         if self._workers:
             self._alone_since = now
         elif now - self._alone_since > (limit := self._config.runtime.start_timeout_seconds):
+            asked = f"{self._asked.cpus:g} CPU and {in_bytes(self._asked.bytes)} of memory"
             raise ResourcesError(
-                f"no worker has started within runtime.start_timeout_seconds={limit:g}: each asks "
-                f"for {self._asked.cpus:g} CPU; the cluster has {self._backend.describe()}."
+                f"no worker has started within runtime.start_timeout_seconds={limit:g}: each asks for {asked}; "
+                f"the cluster has {self._backend.describe()}."
             )
 
     def _missing(self) -> int:
-        most, present = self._needs.most_workers, len(self._workers) + len(self._starting)
+        present = len(self._workers) + len(self._starting)
         if self._config.runtime.workers:  # those that have no room yet wait for it: what adds nodes sees them
-            return max(0, most - present)
+            return max(0, self._most - present)
         if self._starting:  # what they take is not yet seen in what is free
             return 0
-        room = max(int(self._backend.free_cpus() / self._asked.cpus), 0 if present else 1)
-        return min(room, most - present)
+        fit = room_for(self._asked, self._backend.nodes(), self._placed) - present
+        room = min(fit, self._backend.room(self._asked))  # other runs may be there too
+        return min(max(room, 0 if present else 1), self._most - present)
 
     def _start(self) -> None:
         self._started += 1

@@ -141,9 +141,10 @@ class RayBackend:
         """See `Backend.ask`."""
         request_resources(bundles=[_shape(part) for part in parts])
 
-    def free_cpus(self) -> float:
-        """See `Backend.free_cpus`."""
-        return float(ray.available_resources().get("CPU", 0.0))
+    def room(self, asked: Asked) -> int:
+        """See `Backend.room`."""
+        free = ray.available_resources()
+        return min(int(free.get(name, 0.0) / amount) for name, amount in _shape(asked).items())
 
     def describe(self) -> str:
         """See `Backend.describe`."""

@@ -194,7 +194,7 @@ def test_no_worker_at_all_is_an_error_that_says_what_there_is() -> None:
     def before(process: Process, method: str, number: int) -> str | None:
         return "hang" if process.name.startswith("worker") else None
 
-    with pytest.raises(ResourcesError, match=r"no worker has started .* each asks for 1 CPU; the cluster has 1 node"):
+    with pytest.raises(ResourcesError, match=r"no worker has .* 1 CPU and .* of memory; the cluster has 1 node"):
         Bench(cluster(config_of("sd-cfr"), before)[0])
 
 

@@ -112,3 +112,14 @@ def test_a_part_that_gives_no_answer_is_taken_for_lost(nodes: Nodes, backend: Ra
     finally:
         os.kill(process, signal.SIGCONT)
         impatient.kill(part)
+
+
+def test_room_is_what_nobody_has_taken_of_cpus_and_of_memory(backend: RayBackend) -> None:
+    asked = Asked(cpus=1, bytes=2**20)
+    free = until(lambda: backend.room(asked), 60)
+    assert backend.room(Asked(cpus=1, bytes=2**50)) == 0
+    part = backend.spawn("a list", list, ((),), asked)
+    backend.get([backend.call(part, "__len__")])
+    until(lambda: backend.room(asked) == free - 1, 60)
+    backend.kill(part)
+    until(lambda: backend.room(asked) == free, 60)

@@ -12,6 +12,7 @@ class Process:
     """A spawned part: its calls in order, alive until it is killed."""
 
     name: str
+    asked: Asked
     part: Any = None
     alive: bool = True
     queue: list["Call"] = field(default_factory=list)
@@ -57,7 +58,7 @@ class InlineBackend:
         return self.seconds
 
     def spawn(self, name: str, make: Any, args: Sequence[Any], asked: Asked) -> Process:
-        process = Process(name)
+        process = Process(name, asked)
         self.processes.append(process)
         process.part = make(*args)
         return process
@@ -108,8 +109,10 @@ class InlineBackend:
     def ask(self, parts: Sequence[Asked]) -> None:
         self.asked = list(parts)
 
-    def free_cpus(self) -> float:
-        return self.cpus - sum(p.alive for p in self.processes if p.name.startswith("worker"))
+    def room(self, asked: Asked) -> int:
+        taken = [process.asked for process in self.processes if process.alive]
+        cpus, memory = self.cpus - sum(a.cpus for a in taken), self.memory_bytes - sum(a.bytes for a in taken)
+        return min(int(cpus // asked.cpus), memory // asked.bytes)
 
     def describe(self) -> str:
         return f"1 node with {self.cpus} CPUs"
