@@ -73,7 +73,7 @@ class ClusterRuntime:
                 if self._clock() >= deadline:
                     raise
                 if not asked:
-                    self._backend.ask([part.asked for part in needs.parts])
+                    self._backend.ask([*(part.asked for part in needs.parts), needs.worker])
                 asked = True
                 self._backend.wait([], _LOOK_SECONDS)
             else:

@@ -205,7 +205,7 @@ def test_parts_that_do_not_fit_are_refused_with_both_sizes() -> None:
         ClusterRuntime(Assembly.of(config_of("sd-cfr")), backend, lambda text: None, backend.clock)
     assert backend.processes == []
     assert backend.asked is not None  # what adds nodes was told
-    assert sorted(part.bytes >> 20 for part in backend.asked) == [150, 150, 350, 350]
+    assert sorted(part.bytes >> 20 for part in backend.asked) == [150, 150, 350, 350, 350]
 
 
 def test_nobody_starts_more_workers_than_there_are_chunks() -> None:
