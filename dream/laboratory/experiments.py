@@ -16,7 +16,7 @@ from dream.laboratory.pool import Finished, Job, cores, run_jobs
 from dream.laboratory.seed_progress import SeedProgress, Silent
 from dream.laboratory.seeds_store import SeedStore
 
-__all__ = ["Arm", "ArmCurves", "SeedCurve", "run_seeds"]
+__all__ = ["Arm", "ArmCurves", "SeedCurve", "on_common_grid", "run_seeds"]
 
 SEEDS_FOLDER = "seeds"
 
@@ -66,16 +66,23 @@ class ArmCurves:
         return np.array([curve.of(iterate)[-1] for curve in self.seeds])
 
     def on_grid(self, iterate: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """(x [k], exploitability [n, k]): all seeds at common budgets, linear in the logarithm of x in between.
+        """(x [k], exploitability [n, k]) of all seeds at common budgets."""
+        grid, (values,) = on_common_grid(iterate, self)
+        return grid, values
 
-        Seeds overshoot a budget by different amounts, since an iteration is never cut; the grid lies where the
-        first seed has its points, inside the range that all seeds cover.
-        """
-        low = max(float(curve.x[0]) for curve in self.seeds)
-        high = min(float(curve.x[-1]) for curve in self.seeds)
-        grid = np.unique(np.clip(self.seeds[0].x.astype(np.float64), max(low, 1.0), max(high, 1.0)))
-        rows = [np.interp(np.log(grid), np.log(np.maximum(curve.x, 1)), curve.of(iterate)) for curve in self.seeds]
-        return grid, np.stack(rows)
+
+def on_common_grid(iterate: str, *arms: ArmCurves) -> tuple[NDArray[np.float64], list[NDArray[np.float64]]]:
+    """(x [k], exploitability [n, k] of each arm): all seeds at common budgets, linear in log x in between.
+
+    Seeds overshoot a budget by different amounts, since an iteration is never cut; the grid lies where the first seed
+    has its points, inside the range that all seeds cover.
+    """
+    seeds = [curve for arm in arms for curve in arm.seeds]
+    low = max(float(curve.x[0]) for curve in seeds)
+    high = min(float(curve.x[-1]) for curve in seeds)
+    grid = np.unique(np.clip(seeds[0].x.astype(np.float64), max(low, 1.0), max(high, 1.0)))
+    rows = [np.interp(np.log(grid), np.log(np.maximum(curve.x, 1)), curve.of(iterate)) for curve in seeds]
+    return grid, np.split(np.stack(rows), np.cumsum([len(arm.seeds) for arm in arms])[:-1])
 
 
 def run_seeds(

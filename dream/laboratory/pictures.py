@@ -1,10 +1,10 @@
-"""Curves of many seeds: means with 95 % ribbons, a panel for each game and iterate, logarithmic axes."""
+"""Curves of many seeds, a column for each game: mean exploitability, and how much one arm lies below another."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,22 +17,50 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_study"]
 
+_Row = Mapping[str, Any]
 
-def draw_study(study: Study, curves: Mapping[str, ArmCurves], target: Path) -> None:
-    """Draws every arm of a study into `target`: a row of panels for each iterate, a column for each game.
 
-    A curve's label is its arm's name, without that of the panel before it.
+def draw_study(study: Study, curves: Mapping[str, ArmCurves], rows: Sequence[_Row], target: Path) -> None:
+    """Draws a study into `target`: for each iterate the mean curves, and below them the reductions of `rows` over x.
+
+    Ribbons are 95 %. A label is an arm's or a comparison's name, without that of the panel before it.
     """
-    games = list(dict.fromkeys(arm.panel for arm in study.arms))
-    figure, axes = panels(len(study.iterates), len(games))
-    places = [(iterate, game) for iterate in study.iterates for game in games]
-    for (iterate, game), place in zip(places, axes, strict=True):
-        for arm in study.arms:
-            if arm.panel == game:
-                grid, values = curves[arm.name].on_grid(iterate)
-                mean, low, high = ribbon(np.maximum(values, np.finfo(np.float64).tiny))
-                (line,) = place.plot(grid, mean, label=arm.name.removeprefix(f"{arm.panel} "), linewidth=LINE_WIDTH)
-                place.fill_between(grid, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
-        place.set_title(f"{game}, {iterate} strategy")
-        dress(place, study.x_label, "exploitability (chips)", log=True)
+    panel_of = {arm.name: arm.panel for arm in study.arms}
+    games = list(dict.fromkeys(panel_of.values()))
+    compared = [iterate for iterate in study.iterates if any(row["iterate"] == iterate for row in rows)]
+    figure, axes = panels(len(study.iterates) + len(compared), len(games))
+    places = iter(axes)
+    for iterate in study.iterates:
+        for game in games:
+            arms = [each for each in curves.values() if each.arm.panel == game]
+            _draw_curves(next(places), game, iterate, arms, study.x_label)
+        for game in games if iterate in compared else []:
+            below = [row for row in rows if row["iterate"] == iterate and panel_of[row["baseline"]] == game]
+            _draw_reductions(next(places), game, iterate, below, study.x_label)
     save(figure, target)
+
+
+def _draw_curves(place: Any, game: str, iterate: str, arms: Sequence[ArmCurves], x_label: str) -> None:
+    for each in arms:
+        grid, values = each.on_grid(iterate)
+        _draw_line(place, each.arm.name, game, grid, *ribbon(np.maximum(values, np.finfo(np.float64).tiny)))
+    place.set_title(f"{game}, {iterate} strategy")
+    dress(place, x_label, "exploitability (chips)", log=True)
+
+
+def _draw_reductions(place: Any, game: str, iterate: str, rows: Sequence[_Row], x_label: str) -> None:
+    for row in rows:
+        along = row["along"]
+        line = (along["x"], along["percent"], along["low_percent"], along["high_percent"])
+        _draw_line(place, row["comparison"], game, *map(np.asarray, line))
+    place.axhline(0.0, color="black", linewidth=0.8)
+    place.set_title(f"{game}, {iterate} strategy")
+    dress(place, x_label, "lower by (%)", log=False)
+    place.set_xscale("log")
+    place.autoscale(axis="y")
+
+
+def _draw_line(place: Any, name: str, game: str, x: Any, middle: Any, low: Any, high: Any) -> None:
+    label = name.removeprefix(game).lstrip(": ") or name
+    (line,) = place.plot(x, middle, label=label, linewidth=LINE_WIDTH)
+    place.fill_between(x, low, high, color=line.get_color(), alpha=0.2, linewidth=0)

@@ -13,7 +13,9 @@ __all__ = ["Algorithm", "Baseline", "Chance", "LabSettings", "Update"]
 
 Algorithm = Literal["cfr", "es-mccfr", "os-mccfr", "vr-mccfr", "ftrl", "pftrl-kl", "pftrl-rkl"]
 Update = Literal["vanilla", "cfr+", "linear", "discounted"]
-Chance = Literal["iid", "antithetic", "weyl", "weyl-iteration", "weyl-traversal"]
+Chance = Literal[
+    "iid", "antithetic", "weyl", "weyl-iteration", "weyl-traversal", "antithetic-by-traverser", "weyl-by-traverser"
+]
 Baseline = Literal["none", "history", "information-state"]
 
 # Settings that mean something to some algorithms only: given for another, they are refused.
@@ -47,7 +49,9 @@ class LabSettings(Section):
     beta: float = setting(0.0, "exponent of the discount of negative regrets (discounted)", ge=-100, le=100)
     gamma: float = setting(2.0, "exponent of the average's weights (discounted)", ge=0, le=20)
     chance: Chance = setting(
-        "iid", "how chance is drawn; weyl-iteration and weyl-traversal start streams anew that often"
+        "iid",
+        "how chance is drawn; weyl-iteration and weyl-traversal start streams anew that often; by-traverser: each "
+        "player's traversals have streams of their own (mccfr family)",
     )
     epsilon: float = setting(
         0.6, "uniform exploration: by the traverser, or by both players under sampling=current", ge=0, le=1
@@ -82,6 +86,11 @@ def _conflicts(settings: LabSettings) -> Iterator[str]:
                 f"{name}={getattr(settings, name)} does not go with algorithm={settings.algorithm}:"
                 f" it is for {', '.join(sorted(algorithms))}."
             )
+    if settings.chance.endswith("-by-traverser") and settings.algorithm in _LEADERS:
+        yield (
+            f"chance={settings.chance} does not go with algorithm={settings.algorithm}:"
+            " both players learn from one path."
+        )
     for name in ("alpha", "beta", "gamma"):
         standing = getattr(settings, name) == type(settings).model_fields[name].default
         if name in given and not standing and (settings.update != "discounted" or settings.algorithm not in _REGRETS):

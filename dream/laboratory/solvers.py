@@ -21,18 +21,21 @@ from dream.laboratory.kernels.perturbed import Leader, run_perturbed
 from dream.laboratory.settings import LabSettings
 
 _RULES = {"vanilla": kinds.VANILLA, "cfr+": kinds.PLUS, "linear": kinds.LINEAR, "discounted": kinds.DISCOUNTED}
-_STREAMS = {
-    "iid": (kinds.IID, kinds.NEVER),
-    "antithetic": (kinds.ANTITHETIC, kinds.NEVER),
-    "weyl": (kinds.WEYL, kinds.NEVER),
-    "weyl-iteration": (kinds.WEYL, kinds.EACH_ITERATION),
-    "weyl-traversal": (kinds.WEYL, kinds.EACH_TRAVERSAL),
+_STREAMS = {  # kind, when they start anew, whether traversers share them
+    "iid": (kinds.IID, kinds.NEVER, True),
+    "antithetic": (kinds.ANTITHETIC, kinds.NEVER, True),
+    "antithetic-by-traverser": (kinds.ANTITHETIC, kinds.NEVER, False),
+    "weyl": (kinds.WEYL, kinds.NEVER, True),
+    "weyl-by-traverser": (kinds.WEYL, kinds.NEVER, False),
+    "weyl-iteration": (kinds.WEYL, kinds.EACH_ITERATION, True),
+    "weyl-traversal": (kinds.WEYL, kinds.EACH_TRAVERSAL, True),
 }
 _BASELINES = {"none": outcome.NO_BASELINE, "history": outcome.BY_HISTORY, "information-state": outcome.BY_STATE}
 _PERTURBATIONS = {"ftrl": perturbed.UNPERTURBED, "pftrl-kl": perturbed.KL, "pftrl-rkl": perturbed.REVERSE_KL}
 
 # Purposes of the words hashed from a run's seed. The second is that of `actors.sampling.chance.Weyl`.
 _ACTIONS, _PHASES, _CHANCE = 0xAC7, 0x7E71, 0xC4A
+_OTHER = 0x07E2  # purpose of the word that tells traverser 1's streams from those of traverser 0
 _FOREVER = np.iinfo(np.int64).max
 
 
@@ -268,16 +271,19 @@ def frozen(flat: FlatGame, settings: LabSettings, seed: int, strategy: Table) ->
 
 
 def _streams(flat: FlatGame, chance: str, seed: int) -> Streams:
-    kind, reset = _STREAMS[chance]
+    kind, reset, shared = _STREAMS[chance]
     nodes = flat.chance_nodes
+    count = len(nodes)
+    identities = nodes if shared else np.concatenate([nodes, nodes ^ np.uint64(lanes.derive(0, _OTHER))])
     return Streams(
         kind=kind,
         reset=reset,
+        stride=0 if shared else count,
         seed=np.array([lanes.derive(seed, _PHASES)], np.uint64),
         epoch=np.zeros(1, np.int64),
-        node=nodes,
-        since=np.zeros(len(nodes), np.int64),
-        draws=np.zeros(len(nodes), np.int64),
-        last=np.zeros(len(nodes)),
+        node=identities,
+        since=np.zeros(len(identities), np.int64),
+        draws=np.zeros(len(identities), np.int64),
+        last=np.zeros(len(identities)),
         outcomes=np.zeros(flat.tree.cdf.shape, np.int64),
     )

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-__all__ = ["RESAMPLES", "Reduction", "cohen_d", "paired_bootstrap", "reduction", "ribbon"]
+__all__ = ["RESAMPLES", "Reduction", "cohen_d", "paired_bootstrap", "reduction", "reduction_ribbon", "ribbon"]
 
 Floats = NDArray[np.float64]
 
@@ -130,8 +130,23 @@ def ribbon(values: Floats) -> tuple[Floats, Floats, Floats]:
 
     Never below the smallest value, so that it can be drawn on a logarithmic axis; without width for one seed.
     """
-    n = len(values)
+    return values.mean(axis=0), *_interval(_resampling(len(values)) @ values)
+
+
+def reduction_ribbon(baseline: Floats, other: Floats) -> tuple[Floats, Floats, Floats]:
+    """(percent, low, high), each [k]: `reduction` along the budget, of `baseline` and `other` [n seeds, k points]."""
+    weights = np.vstack([np.full(len(baseline), 1.0 / len(baseline)), _resampling(len(baseline))])
+    percent = 100.0 * (weights @ (baseline - other)) / (weights @ baseline)
+    return percent[0], *_interval(percent[1:])
+
+
+def _resampling(n: int) -> Floats:
+    """[resamples, n] share of each seed in resamples of n seeds."""
     rng = np.random.default_rng(_BOOTSTRAP_SEED)
-    counts = rng.multinomial(n, np.full(n, 1.0 / n), size=_RIBBON_RESAMPLES) / n
-    low, high = np.percentile(counts @ values, [50.0 - _LEVEL / 2, 50.0 + _LEVEL / 2], axis=0)
-    return values.mean(axis=0), low, high
+    return np.asarray(rng.multinomial(n, np.full(n, 1.0 / n), size=_RIBBON_RESAMPLES) / n)
+
+
+def _interval(sample: Floats) -> tuple[Floats, Floats]:
+    """95 % percentile interval over the first axis of `sample`."""
+    low, high = np.percentile(sample, [50.0 - _LEVEL / 2, 50.0 + _LEVEL / 2], axis=0)
+    return low, high

@@ -12,11 +12,11 @@ from typing import Any, Literal
 import numpy as np
 
 from dream.laboratory import pictures
-from dream.laboratory.experiments import Arm, ArmCurves, run_seeds
+from dream.laboratory.experiments import Arm, ArmCurves, on_common_grid, run_seeds
 from dream.laboratory.seed_progress import SeedProgress
 from dream.laboratory.seed_task import SOLVE, TOUCHES, solve_job, warm_up_job
 from dream.laboratory.settings import LabSettings
-from dream.laboratory.statistics import reduction, ribbon
+from dream.laboratory.statistics import reduction, reduction_ribbon, ribbon
 from dream.store import atomic
 
 __all__ = ["Comparison", "Iterate", "Study", "arm", "run_study", "table_row"]
@@ -80,7 +80,8 @@ def run_study(
     numbers = range(1, seeds + 1)
     curves = run_seeds(study.arms, numbers, folder, study.task, workers=workers, progress=progress)
     picture = folder / f"{study.name}.png"
-    pictures.draw_study(study, curves, picture)
+    rows = [table_row(each, curves) for each in study.comparisons]
+    pictures.draw_study(study, curves, rows, picture)
     document = {
         "name": study.name,
         "summary": study.summary,
@@ -88,7 +89,7 @@ def run_study(
         "planned_seeds": study.seeds,
         "counted": study.counted,
         "unit": "chips (NashConv / 2)",
-        "rows": [table_row(each, curves) for each in study.comparisons],
+        "rows": rows,
         "arms": {name: _arm_document(each, study.iterates) for name, each in curves.items()},
         "notes": list(study.notes),
         "picture": str(picture),
@@ -126,6 +127,7 @@ def table_row(comparison: Comparison, curves: Mapping[str, ArmCurves]) -> dict[s
         "low_percent": ours.low_percent,
         "high_percent": ours.high_percent,
         "significant": ours.significant,
+        "along": _along(comparison, curves),
         "published_percent": list(comparison.published)
         if isinstance(comparison.published, tuple)
         else comparison.published,
@@ -139,6 +141,15 @@ def table_row(comparison: Comparison, curves: Mapping[str, ArmCurves]) -> dict[s
         "t_test_p": ours.t_test_p,
         "wilcoxon_p": ours.wilcoxon_p,
     }
+
+
+def _along(comparison: Comparison, curves: Mapping[str, ArmCurves]) -> dict[str, list[float]]:
+    """The reduction at every point of the budget, with the 95 % interval; what a picture draws."""
+    both = curves[comparison.baseline], curves[comparison.other]
+    grid, values = on_common_grid(comparison.iterate, *both)
+    percent, low, high = reduction_ribbon(*values)
+    found = {"x": grid, "percent": percent, "low_percent": low, "high_percent": high}
+    return {name: each.tolist() for name, each in found.items()}
 
 
 def _arm_document(curves: ArmCurves, iterates: Sequence[Iterate]) -> dict[str, Any]:

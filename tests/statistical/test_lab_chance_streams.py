@@ -20,7 +20,7 @@ from dream.laboratory.kernels.randomness import to_uniform
 from dream.laboratory.settings import LabSettings
 from dream.laboratory.solvers import frozen, make
 
-STREAMS = ["antithetic", "weyl", "weyl-iteration", "weyl-traversal"]
+STREAMS = ["antithetic", "weyl", "weyl-iteration", "weyl-traversal", "antithetic-by-traverser", "weyl-by-traverser"]
 
 
 def run_of(name, stream, touches, seed=7, algorithm="es-mccfr"):
@@ -30,8 +30,8 @@ def run_of(name, stream, touches, seed=7, algorithm="es-mccfr"):
     return solver
 
 
-def draws(solver, rows):
-    return np.array([chance.stream_uniform(solver.streams, row, solver.generator) for row in rows])
+def draws(solver, rows, traverser=0):
+    return np.array([chance.stream_uniform(solver.streams, row, traverser, solver.generator) for row in rows])
 
 
 @pytest.mark.parametrize("seed", [0, 3, 2**63 - 1])
@@ -69,6 +69,37 @@ def test_other_streams_break_the_bound(stream):
     assert chance_diagnostics(found.flat, found.streams)["frequency_error_scaled"] > 3.0
 
 
+def test_streams_by_traverser_do_not_disturb_each_other():
+    """Traverser 0's are the streams of a solver with nobody else; traverser 1's have other phases."""
+    solver = run_of("leduc", "weyl-by-traverser", 0)
+    rng = np.random.default_rng(1)
+    rows, traversers = rng.integers(0, 157, 2000), rng.integers(0, 2, 2000)
+    u = np.array([draws(solver, [row], traverser)[0] for row, traverser in zip(rows, traversers, strict=True)])
+    alone = run_of("leduc", "weyl", 0)
+    assert np.array_equal(u[traversers == 0], draws(alone, rows[traversers == 0]))
+    phases = np.array([chance.phase(solver.streams, stream) for stream in range(2 * 157)])
+    assert len(np.unique(phases)) == 2 * 157
+
+
+@pytest.mark.parametrize("traverser", [0, 1])
+def test_every_traverser_sees_its_own_low_discrepancy(traverser):
+    """Pairs of cards that player i's traversals of Leduc deal: far more even than with streams that both share.
+
+    Below the root the other's traversals leave a player no Weyl sequence: that is the mutant.
+    """
+    spread = {}
+    for stream in ("weyl", "weyl-by-traverser"):
+        solver = run_of("leduc", stream, 0)
+        pairs = np.zeros(30)
+        for turn in range(6000):
+            first = chance.draw_outcome(solver.flat.tree, solver.streams, 0, turn % 2, solver.generator)
+            second = chance.draw_outcome(solver.flat.tree, solver.streams, 1 + first, turn % 2, solver.generator)
+            pairs[5 * first + second] += turn % 2 == traverser
+        spread[stream] = np.abs(pairs / 3000 - 1 / 30).max() * 3000
+    assert spread["weyl-by-traverser"] < 4.0  # of 100 expected in each cell
+    assert spread["weyl"] > 2.0 * spread["weyl-by-traverser"]
+
+
 def check_law(solver):
     """Outcomes of Kuhn's chance nodes against their law, one chi-square; for draws that are independent."""
     seen, law = solver.streams.outcomes, solver.flat.tree.law
@@ -102,7 +133,7 @@ def test_every_fixed_draw_is_uniform(stream, index):
     found = []
     for seed in range(500):
         solver = run_of("kuhn", stream, 0, seed)
-        solver.streams.epoch[0] = 3 if stream.startswith("weyl-") else 0
+        solver.streams.epoch[0] = 3 if stream in ("weyl-iteration", "weyl-traversal") else 0
         found.append(draws(solver, [1] * (index + 1))[-1])
     assert stats.kstest(found, "uniform").pvalue > 1e-6
 

@@ -77,16 +77,17 @@ class Rule(NamedTuple):
 
 
 class Streams(NamedTuple):
-    """Where the uniforms of chance nodes come from, and what was drawn."""
+    """Where the uniforms of chance nodes come from, and what was drawn. D = C, or 2 C where traversers do not share."""
 
     kind: int
     reset: int
+    stride: int  # first stream of traverser 1: C, or 0 where both draw from the same
     seed: NDArray[np.uint64]  # [1] fixes all phases
     epoch: NDArray[np.int64]  # [1] number of resets so far
-    node: NDArray[np.uint64]  # [C] identities of the chance nodes
-    since: NDArray[np.int64]  # [C] epoch in which `draws` starts
-    draws: NDArray[np.int64]  # [C] of this epoch
-    last: NDArray[np.float64]  # [C] number that waits for its mirror; the phase of a Weyl stream
+    node: NDArray[np.uint64]  # [D] identities of the streams: those of the chance nodes, for traverser 0
+    since: NDArray[np.int64]  # [D] epoch in which `draws` starts
+    draws: NDArray[np.int64]  # [D] of this epoch
+    last: NDArray[np.float64]  # [D] number that waits for its mirror; the phase of a Weyl stream
     outcomes: NDArray[np.int64]  # [C, O] how often each outcome was drawn, over all epochs
 
 

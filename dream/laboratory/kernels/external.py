@@ -104,7 +104,7 @@ def _descend(
             paths.child[entry] = entered
             row, child = tree.row[node], tree.first_child[node]
             if player == CHANCE:
-                paths.node[entered] = child + draw_outcome(tree, streams, row, generator)
+                paths.node[entered] = child + draw_outcome(tree, streams, row, traverser, generator)
                 entered += 1
             elif player == traverser:
                 for ordinal in range(tree.offset[row + 1] - tree.offset[row]):

@@ -120,7 +120,7 @@ def _play(
             return depth + 1
         row = tree.row[node]
         if player == CHANCE:
-            taken = draw_outcome(tree, streams, row, generator)
+            taken = draw_outcome(tree, streams, row, traverser, generator)
         else:
             start, stop = tree.offset[row], tree.offset[row + 1]
             exploration = epsilon if player == traverser else 0.0

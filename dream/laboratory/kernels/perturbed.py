@@ -124,7 +124,7 @@ def _play(
         reaches[1, depth + 1] = reaches[1, depth]
         paths.reach[depth + 1] = paths.reach[depth]
         if player == CHANCE:
-            taken = draw_outcome(tree, streams, row, generator)
+            taken = draw_outcome(tree, streams, row, 0, generator)
         else:
             start, stop = tree.offset[row], tree.offset[row + 1]
             chosen, xi = explored(tables.strategy, start, stop, exploration, generator)

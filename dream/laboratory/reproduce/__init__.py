@@ -15,6 +15,7 @@ NAMES = (
     "ccs-decks",
     "ccs-composition",
     "ccs-persistence",
+    "ccs-own-streams",
     "ccs-control-variate",
     "ccs-long",
     "pftrl",

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from oracles import lab_tasks
 
-from dream.laboratory.experiments import Arm, ArmCurves, SeedCurve, run_seeds
+from dream.laboratory.experiments import Arm, ArmCurves, SeedCurve, on_common_grid, run_seeds
 from dream.laboratory.pool import Job, SeedError, run_jobs
 from dream.laboratory.seed_progress import Lines, Silent, make_seed_progress
 from dream.laboratory.seeds_store import SeedStore, digest
@@ -201,6 +201,11 @@ def test_seeds_are_brought_to_common_budgets() -> None:
     assert values[1] == pytest.approx([3.0, 2.5, 1.0])
     assert values[0, 2] == pytest.approx(2.0 - (np.log(900) - np.log(10)) / np.log(100))
     assert arm.on_grid("last")[1] == pytest.approx(2 * values)
+    other = ArmCurves(ARMS[1], (curve(1, [5, 100], [3.0, 1.0]),))
+    grid, (first, second) = on_common_grid("average", arm, other)
+    assert grid.tolist() == [5.0, 10.0, 100.0]
+    assert first[1] == pytest.approx([3.0 - np.log(5) / np.log(100), 2.5, 2.0])
+    assert second[0] == pytest.approx([3.0, 3.0 - 2.0 * np.log(2) / np.log(20), 1.0])
 
 
 def test_lines_of_progress_are_rare_and_the_last_is_shown() -> None:

@@ -48,6 +48,7 @@ def test_points_must_ascend_within_the_budget(points):
     ("settings", "words"),
     [
         ({"algorithm": "cfr", "chance": "weyl"}, "chance=weyl does not go with algorithm=cfr"),
+        ({"algorithm": "ftrl", "chance": "weyl-by-traverser"}, "both players learn from one path"),
         ({"algorithm": "ftrl", "update": "linear"}, "update=linear does not go with algorithm=ftrl"),
         ({"algorithm": "ftrl", "strength": 0.5}, "strength=0.5 does not go with algorithm=ftrl"),
         ({"algorithm": "os-mccfr", "control_variate": True}, "control_variate=True does not go"),

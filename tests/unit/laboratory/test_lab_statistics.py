@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dream.laboratory.statistics import cohen_d, paired_bootstrap, reduction, ribbon
+from dream.laboratory.statistics import cohen_d, paired_bootstrap, reduction, reduction_ribbon, ribbon
 
 FALSE_ALARM = 1e-6
 TRIALS = 1500
@@ -147,3 +147,18 @@ def test_ribbon_of_means() -> None:
     mean, low, high = ribbon(values[:1])
     assert (mean == low).all()
     assert (mean == high).all()
+
+
+def test_ribbon_of_reductions() -> None:
+    rng = np.random.default_rng(3)
+    scale = np.array([1.0, 10.0])
+    baseline = rng.lognormal(0.0, 0.5, (200, 2)) * scale
+    other = 0.7 * baseline * rng.lognormal(0.0, 0.2, (200, 2))
+    percent, low, high = reduction_ribbon(baseline, other)
+    for point in range(2):
+        exact = reduction(baseline[:, point], other[:, point])
+        assert percent[point] == pytest.approx(exact.percent)
+        assert [low[point], high[point]] == pytest.approx([exact.low_percent, exact.high_percent], abs=0.5)
+    percent, low, high = reduction_ribbon(baseline[:1], other[:1])
+    assert low == pytest.approx(percent)
+    assert high == pytest.approx(percent)

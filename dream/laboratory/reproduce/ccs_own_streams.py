@@ -1,0 +1,27 @@
+"""Streams that both players' traversals share, as published, against streams of each traverser's own; unpublished."""
+
+from __future__ import annotations
+
+from dream.laboratory.reproduce.budgets import GAMES, POINTS, external
+from dream.laboratory.study import Comparison, Study, arm
+
+__all__ = ["STUDY"]
+
+_STREAMS = ("antithetic-by-traverser", "weyl-by-traverser")
+
+STUDY = Study(
+    name="ccs-own-streams",
+    summary="streams that both players' traversals share, or of each traverser's own, in four games",
+    arms=tuple(
+        arm(f"{name} {chance}", external(game, chance), touches, POINTS, name)
+        for name, (game, touches) in GAMES.items()
+        for chance in ("iid", "weyl", *_STREAMS)
+    ),
+    comparisons=tuple(
+        Comparison(f"{name}: {chance} against {baseline}", f"{name} {baseline}", f"{name} {chance}")
+        for name in GAMES
+        for chance, baseline in (*((chance, "iid") for chance in _STREAMS), ("weyl-by-traverser", "weyl"))
+    ),
+    seeds=200,
+    notes=("Nobody has published this. Budgets and the arms iid and weyl are those of ccs-main.",),
+)
