@@ -5,11 +5,12 @@ Seconds are the wall clock's. Every case starts a Ray cluster on this machine.
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -130,30 +131,29 @@ _TINY = ["sampling.traversals=1", "advantage.steps=1", "advantage.fine_tune_step
 
 
 def workers(budget: Budget) -> list[Result]:
-    """Flop Hold'em sampling, simulator backend: two workers against one."""
+    """Flop Hold'em sampling, simulator backend: two workers against one, and against two processes without Ray."""
     rows = ["advantage.buffer=reservoir", "baseline.merge=false"]
-    settings = ["sampling.traversals=50000", "sampling.chunk=2500", *rows]
+    settings = ["sampling.traversals=50000", "sampling.chunk=5000", *rows]
     count = min(2, os.cpu_count() or 1)
-    rates: dict[int, Callable[[], float]] = {}
     config = configuration.load("leduc-os-sd-cfr-quick", [*settings, "game=fhp", "runtime.kind=ray"])
-    backend = RayBackend.connect(None, 1 + count)  # both crews stand, and one of them plays
-    try:
-        for number in (1, count):
-            asked = configuration.with_overrides(config, [f"runtime.workers={number}"])
-            rates[number] = _sampling(Assembly.of(asked), backend)
-        target = {"": Target(ratio=1.8, words=">= 1.80")}
+    with ExitStack() as stack:
+        plain = stack.enter_context(_processes(config, count))
+        backend = RayBackend.connect(None, 1 + count)  # both crews stand, and one of them plays
+        stack.callback(backend.close)
+        one, all_of_them = (
+            _sampling(Assembly.of(configuration.with_overrides(config, [f"runtime.workers={number}"])), backend)
+            for number in (1, count)
+        )
         return compare(
             "cluster_workers",
             f"fhp, os-sd-cfr, {count} workers",
             "states",
-            rates[count],
-            {"1 worker": rates[1]},
+            all_of_them,
+            {"1 worker": one, f"{count} processes without Ray": plain},
             budget,
-            target,
+            {"1 worker": Target(ratio=1.8)},
             time.perf_counter,
         )
-    finally:
-        backend.close()
 
 
 def _sampling(assembly: Assembly, backend: RayBackend) -> Callable[[], float]:
@@ -168,6 +168,42 @@ def _sampling(assembly: Assembly, backend: RayBackend) -> Callable[[], float]:
         return float(sum(report.summary.states for _, report, _ in crew.play(chunks, told)))
 
     return work
+
+
+@contextmanager
+def _processes(config: RunConfig, count: int) -> Iterator[Callable[[], float]]:
+    """The same phases by processes that share nothing and keep their rows: what the machine gives."""
+    context = multiprocessing.get_context("spawn")
+    pipes, processes = [], []
+    for number in range(count):
+        mine, theirs = context.Pipe()
+        processes.append(context.Process(target=_play_alone, args=(config, number, count, theirs), daemon=True))
+        processes[-1].start()
+        pipes.append(mine)
+    iteration = iter(range(1, 10**9))
+
+    def work() -> float:
+        t = next(iteration)
+        for pipe in pipes:
+            pipe.send(t)
+        return float(sum(pipe.recv() for pipe in pipes))
+
+    try:
+        yield work
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+
+
+def _play_alone(config: RunConfig, number: int, count: int, pipe: Any) -> None:
+    """Plays every `count`-th chunk of the iterations that it is told, and answers with the states visited."""
+    assembly = Assembly.of(config, on_cpu=True)
+    worker = assembly.worker()
+    profile = System.around(assembly, LocalRuntime(assembly)).bank.profile()
+    while True:
+        chunks = plan(pipe.recv(), 0, assembly.traversals, config.sampling.chunk)
+        pipe.send(sum(worker.traverse(chunk, profile, None).states for chunk in chunks[number::count]))
 
 
 def scale(budget: Budget) -> list[Result]:

@@ -14,6 +14,6 @@ STUDY = Study(
     comparisons=(
         Comparison("leduc: weyl against iid", "iid", "weyl", published=24.5, published_chips=(0.09026, 0.06813)),
     ),
-    seeds=50,
+    seeds=200,
     notes=("The number of seeds is ours.",),
 )
