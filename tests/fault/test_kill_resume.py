@@ -15,13 +15,21 @@ import time
 from pathlib import Path
 
 import pytest
-from oracles.tiny_runs import MERGED, RESERVOIR, assert_same_run, command, environment, files
+from oracles.tiny_runs import (
+    ENDLESS,
+    MERGED,
+    RESERVOIR,
+    assert_same_in_one_process,
+    assert_same_run,
+    command,
+    environment,
+    files,
+)
 
 import dream
 from dream.store import CheckpointError, RunFolder
 
 KILLS = 10
-ITERATIONS = 120
 
 CONFIGURATIONS = {
     "dream": ["kuhn-dream-quick", *RESERVOIR, "sampling.chance=weyl", "runtime.shards=2"],
@@ -54,25 +62,22 @@ def start_and_kill(arguments: list[str], folder: Path, wait_for: int, delay_seco
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # twelve starts of the command
 @pytest.mark.parametrize("arguments", CONFIGURATIONS.values(), ids=CONFIGURATIONS)
 def test_ten_kills_at_random_moments_change_nothing(tmp_path: Path, arguments: list[str]) -> None:
     rng = random.Random(len(arguments))
-    settings = [*arguments, f"iterations={ITERATIONS}", "evaluation.every=10"]
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    dream.train(settings[0], run_dir=whole, overrides=settings[1:], progress=False)
-
+    settings = [*arguments, ENDLESS, "evaluation.every=10"]
+    killed = tmp_path / "killed"
     start_and_kill(["train", *settings, "--run-dir", str(killed)], killed, 0, rng.uniform(0, 3))  # in its start
-    for kill in range(KILLS):
-        # Records at the latest in iteration 110: the run cannot be over.
-        target = rng.randint(1, 10) + 11 * kill
+    for _ in range(KILLS):
+        target = record_count(killed) + rng.randint(1, 10)
         begun = (killed / "config.yaml").exists()
         again = ["resume", str(killed)] if begun else ["train", *settings, "--run-dir", str(killed)]
         start_and_kill(again, killed, target, rng.uniform(0.0, 0.05))
-        assert record_count(killed) < ITERATIONS
 
-    result = dream.resume(killed, progress=False)
-    assert result.iteration == ITERATIONS
-    assert_same_run(killed, whole)
+    last = record_count(killed) + 3
+    assert dream.resume(killed, [f"iterations={last}"], progress=False).iteration == last
+    assert_same_in_one_process(killed, settings, tmp_path / "whole")
     assert RunFolder.open(killed).checkpoints.verify() == []
 
 
