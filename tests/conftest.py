@@ -1,12 +1,34 @@
-"""Fixtures for tests of every folder: places where a run can lie."""
+"""Fixtures for tests of every folder: places where a run can lie, and games that are probed once."""
 
 import importlib.util
 import os
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from oracles import s3_server
+
+
+@pytest.fixture(scope="session", autouse=True)
+def probed_once() -> Iterator[None]:
+    """What a probe found is kept for all that load the game in this process; a game that it refuses is probed again.
+
+    Thousands of episodes are played each time, and always the same ones.
+    """
+    from actors.games import registry
+
+    found: dict[Any, Any] = {}
+    probe = registry.probe
+
+    def once(game: Any, description: Any) -> Any:
+        if description not in found:
+            found[description] = probe(game, description)
+        return found[description]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry, "probe", once)
+        yield
 
 
 @pytest.fixture(scope="session")
