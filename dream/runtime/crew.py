@@ -10,7 +10,7 @@ from dream.config import RunConfig
 from dream.errors import DreamError
 from dream.runtime.backend import Asked, Backend, Handle, PartLostError, Reference, ResourcesError
 from dream.runtime.placement import Needs, in_bytes, room_for
-from dream.runtime.schedule import Limits, Schedule, WorkerId
+from dream.runtime.schedule import Schedule, WorkerId
 from dream.runtime.services import ChunkReport, Introduction, SamplerService
 
 _LOOK_SECONDS = 2.0  # between two looks at what the cluster has
@@ -71,7 +71,7 @@ class Crew:
         self._notify = notify
         self._clock = clock
         self._schedule: Schedule[tuple[ChunkReport, list[Reference]]] = Schedule(
-            limits=Limits(per_worker=settings.in_flight, timeout_seconds=settings.chunk_timeout_seconds)
+            settings.in_flight, settings.chunk_timeout_seconds
         )
         self._workers: dict[WorkerId, Handle] = {}
         self._starting: dict[Reference, tuple[str, Handle]] = {}
@@ -94,7 +94,7 @@ class Crew:
             for worker, chunk in schedule.assignments(now):
                 self._send(worker, chunk, told)
             for worker in schedule.overdue(now):
-                self._lose(worker, f"ran a chunk for more than {schedule.limits.timeout_seconds:g} s")
+                self._lose(worker, f"ran a chunk for more than {self._config.runtime.chunk_timeout_seconds:g} s")
             for reference in self._backend.wait([*self._calls, *self._starting], self._patience()):
                 self._receive(reference)
             for chunk, (report, rows) in schedule.released():
@@ -111,7 +111,7 @@ class Crew:
         return {
             "cluster/workers": float(len(self._workers)),
             "cluster/workers_lost": float(counters.lost_workers),
-            "cluster/chunks_reissued": float(counters.reissued + counters.copies),
+            "cluster/chunks_reissued": float(counters.reissued),
             "cluster/results_dropped": float(counters.duplicates),
             "cluster/results_held_most": float(counters.most_held),
             "cluster/worker_states_per_second": worked.states / max(worked.seconds, 1e-9),

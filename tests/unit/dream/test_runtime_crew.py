@@ -1,23 +1,29 @@
-"""How many workers a run starts: as many as it says, or as the memory and the CPUs of its nodes hold."""
+"""How many workers a run starts, as it says or as its nodes hold, and what it costs when one goes with its node."""
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
-from oracles.inline_backend import InlineBackend, Process
+from oracles.inline_backend import InlineBackend, Process, Value
 
 from dream import config as configuration
 from dream.runtime.assembly import Assembly
-from dream.runtime.backend import Asked, NodeResources
+from dream.runtime.backend import Asked, NodeResources, PartLostError
 from dream.runtime.cluster import ClusterRuntime
+from dream.runtime.local import LocalRuntime
 from dream.runtime.needs import WORKER, needs_of
+from dream.runtime.runtime import Runtime
+from dream.wiring import System
 
 CHUNKS = 10
 
 
 def assembly_of(**runtime: Any) -> Assembly:
     sampling = {"traversals": 20, "chunk": 20 // CHUNKS}
-    values = {"game": "kuhn", "algorithm": "sd-cfr", "iterations": 1, "sampling": sampling, "runtime": runtime}
-    return Assembly.of(configuration.from_mapping(values))
+    advantage = {"network": {"hidden": (8,)}, "steps": 2, "batch": 8, "capacity": 1000}
+    values = {"game": "kuhn", "algorithm": "sd-cfr", "iterations": 1, "sampling": sampling, "advantage": advantage}
+    return Assembly.of(configuration.from_mapping(values | {"runtime": runtime}))
 
 
 def workers(backend: InlineBackend, **runtime: Any) -> list[Process]:
@@ -67,4 +73,48 @@ def test_a_number_of_workers_is_asked_for_whatever_there_is() -> None:
     """Those without room wait for it: what adds nodes sees them."""
     backend = InlineBackend(2)
     backend.memory_bytes = parts_bytes() + WORKER.bytes
-    assert len(workers(backend, workers=7)) == 7
+    assert len(workers(backend, workers=4)) == 4
+
+
+# --- a worker that goes with its node ----------------------------------------------------------------------
+
+
+class Nodes(InlineBackend):
+    """Each worker has a node of its own: what it made is lost with it."""
+
+    def __init__(self) -> None:
+        self.made: dict[str, list[Value]] = {}
+        self.lost = False
+        super().__init__(2, self._happens)
+
+    def call_for(self, count: int, handle: Process, method: str, *args: Any) -> list[Value]:
+        references = super().call_for(count, handle, method, *args)
+        self.made.setdefault(handle.name, []).extend(references)
+        return references
+
+    def _happens(self, process: Process, method: str, number: int) -> str | None:
+        """Worker 2 dies at its fourth chunk; worker 1 takes until then for its first."""
+        if method != "sample" or self.lost:
+            return None
+        if process.name == "worker-1":
+            return "hang"
+        if sum(value.there for value in self.made["worker-2"]) < 1 + 3 * 4:
+            return None
+        self.lost = True
+        for value in self.made["worker-2"]:
+            value.error = PartLostError("it lay on a dead node")
+        return "lose"
+
+
+def fitted(assembly: Assembly, runtime: Runtime) -> Sequence[dict[str, Any]]:
+    runtime.sample(1, (0, 1), System.around(assembly, runtime).bank.profile())
+    return runtime.fit_advantages(1, (0, 1))
+
+
+def test_results_that_waited_on_a_node_that_died_are_made_again() -> None:
+    assembly, backend, told = assembly_of(), Nodes(), []
+    ours = fitted(assembly, ClusterRuntime(assembly, backend, told.append, backend.clock))
+    (line,) = (line for line in told if "worker-2 was lost" in line)
+    assert "5 chunks given to others" in line  # three that were done, and two that it held
+    for own, other in zip(ours, fitted(assembly, LocalRuntime(assembly)), strict=True):
+        assert all(np.array_equal(own[name], other[name]) for name in other)
