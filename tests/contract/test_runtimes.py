@@ -201,11 +201,11 @@ def test_no_worker_at_all_is_an_error_that_says_what_there_is() -> None:
 def test_parts_that_do_not_fit_are_refused_with_both_sizes() -> None:
     backend = InlineBackend()
     backend.memory_bytes = 600 * 2**20
-    with pytest.raises(PlacementError, match=r"advantage_0 asks for 350\.0 MiB .*300 rows|has .* left"):
+    with pytest.raises(PlacementError, match=r"advantage_0 asks for 400\.0 MiB .*300 rows|has .* left"):
         ClusterRuntime(Assembly.of(config_of("sd-cfr")), backend, lambda text: None, backend.clock)
     assert backend.processes == []
     assert backend.asked is not None  # what adds nodes was told
-    assert sorted(part.bytes >> 20 for part in backend.asked) == [150, 150, 350, 350, 350]
+    assert sorted(part.bytes >> 20 for part in backend.asked) == [150, 150, 400, 400, 400]
 
 
 def test_nobody_starts_more_workers_than_there_are_chunks() -> None:
