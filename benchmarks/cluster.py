@@ -252,7 +252,7 @@ class _Immediate:
     def spawn(self, name: str, make: Callable[..., Any], args: Sequence[Any], asked: Asked) -> str:
         return name
 
-    def wait(self, references: Sequence[int], seconds: float | None) -> list[int]:
+    def wait(self, references: Sequence[int], seconds: float) -> list[int]:
         return list(references[:64])
 
 

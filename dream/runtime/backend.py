@@ -76,8 +76,8 @@ class Backend(Protocol):
         """Their values. Raises PartLostError where one is lost or does not come, or what the called method raised."""
         ...
 
-    def wait(self, references: Sequence[Reference], seconds: float | None) -> list[Reference]:
-        """Those that are there (or failed), as soon as there is at least one; empty after `seconds` (None: never)."""
+    def wait(self, references: Sequence[Reference], seconds: float) -> list[Reference]:
+        """Those that are there (or failed), as soon as there is at least one; empty after `seconds`."""
         ...
 
     def kill(self, handle: Handle) -> None:

@@ -117,10 +117,10 @@ class RayBackend:
             values: list[Any] = ray.get(list(references), timeout=self._silence_seconds)
         return values
 
-    def wait(self, references: Sequence[Reference], seconds: float | None) -> list[Reference]:
+    def wait(self, references: Sequence[Reference], seconds: float) -> list[Reference]:
         """See `Backend.wait`."""
         if not references:
-            time.sleep(seconds or 0.0)
+            time.sleep(seconds)
             return []
         one, _ = ray.wait(list(references), num_returns=1, timeout=seconds, fetch_local=False)
         if not one:

@@ -88,13 +88,13 @@ class InlineBackend:
                 raise reference.error
         return [reference.value for reference in references]
 
-    def wait(self, references: Sequence[Value], seconds: float | None) -> list[Value]:
+    def wait(self, references: Sequence[Value], seconds: float) -> list[Value]:
         moved = False
         for process in [p for p in self.processes if p.queue]:
             moved = self._step(process) or moved
         there = [reference for reference in references if reference.there]
         if not there and not moved:
-            self.seconds += 1.0 if seconds is None else seconds
+            self.seconds += seconds
         return there
 
     def kill(self, handle: Process) -> None:
