@@ -219,6 +219,13 @@ class RuntimeConfig(Section):
     def _auto_workers(cls, value: Any) -> Any:
         return 0 if value == "auto" else value
 
+    @field_validator("learner_gpus")
+    @classmethod
+    def _part_of_one_or_whole(cls, value: float) -> float:
+        if value > 1 and value % 1:
+            raise ValueError(f"{value:g} is neither whole nor below 1; use {int(value)} or {int(value) + 1}")
+        return value
+
 
 class RunConfig(Section):
     """Everything that decides a run: the same configuration and seed give the same networks."""

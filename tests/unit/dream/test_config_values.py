@@ -79,6 +79,7 @@ def test_game_strings_with_commas_and_equals_signs_are_values() -> None:
         ("sampling.chance=weil", ["'weil'", "'weyl'", "antithetic"]),
         ("advantage=4", ["'advantage' is a section", "advantage.steps"]),
         ("advantage.network.hidden=[0]", ["advantage.network.hidden", "width of 0", "from 1 to"]),
+        ("runtime.learner_gpus=1.5", ["runtime.learner_gpus", "1.5 is neither whole nor below 1; use 1 or 2"]),
         ("advantage.network.hidden=[]", ["advantage.network.hidden"]),
         ("advantage.learning_rate=[1", ["advantage.learning_rate", "not valid YAML"]),
         ("nonsense", ["'nonsense'", "KEY=VALUE"]),
