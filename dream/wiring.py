@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -39,8 +38,6 @@ from dream.training.run import Run
 
 if TYPE_CHECKING:
     from open_spiel.python.policy import Policy
-
-_SETTLE_SECONDS = 5.0  # before each further return to one and the same commit
 
 
 @dataclass
@@ -171,8 +168,6 @@ def _go(assembly: Assembly, folder: RunFolder, commit: Commit | None, progress: 
                 if losses > config.runtime.recoveries:
                     raise
                 progress.warn(f"{lost}; going back to iteration {done} (loss {losses} of {config.runtime.recoveries})")
-                # A cluster notices late that a node is dead: what was placed there since is lost too.
-                time.sleep(_SETTLE_SECONDS * (losses - 1))
 
 
 def _sitting(
