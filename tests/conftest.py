@@ -1,4 +1,4 @@
-"""Fixtures for tests of every folder: places where a run can lie, and games that are probed once."""
+"""For tests of every folder: places where a run can lie, games that are probed once, no limits that a clock sets."""
 
 import importlib.util
 import os
@@ -6,8 +6,12 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
+import hypothesis
 import pytest
 from oracles import s3_server
+
+hypothesis.settings.register_profile("without a clock", deadline=None)
+hypothesis.settings.load_profile("without a clock")
 
 
 @pytest.fixture(scope="session", autouse=True)

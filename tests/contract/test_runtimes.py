@@ -131,7 +131,7 @@ def test_simultaneous_updates_give_the_same_bits() -> None:
     check_same(Bench(cluster(config)[0], cfr.SIMULTANEOUS), Bench(local(config), cfr.SIMULTANEOUS))
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 10))])
 def test_lost_and_hung_workers_cost_nothing_but_time(seed: int) -> None:
     rng = np.random.default_rng(seed)
 

@@ -1,11 +1,13 @@
 """The Slurm script, run with programs of Slurm's and ours that say what they were asked to do."""
 
+import contextlib
 import os
 import re
 import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -72,6 +74,8 @@ class Job:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            start_new_session=True,
+            preexec_fn=_heed_interrupts,
         )
 
     @property
@@ -79,23 +83,53 @@ class Job:
         return self.calls_file.read_text().splitlines()
 
     def wait_for(self, line: str) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while line not in self.calls:
             assert time.monotonic() < deadline, self.calls
             assert self.process.poll() is None, self.calls
             time.sleep(0.02)
 
     def end(self) -> tuple[int, str]:
-        output, _ = self.process.communicate(timeout=60)
+        output, _ = self.process.communicate(timeout=300)
         return self.process.returncode, output
+
+    def close(self) -> None:
+        """Ends what a failed test has left."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+def _heed_interrupts() -> None:
+    """As under Slurm: bash cannot trap what was ignored when it started, as under nohup or in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+Start = Callable[..., Job]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts jobs, and ends what is left of them."""
+    jobs: list[Job] = []
+
+    def begin(arguments: list[str], **settings: str) -> Job:
+        jobs.append(Job(tmp_path, arguments, **settings))
+        return jobs[-1]
+
+    yield begin
+    for job in jobs:
+        job.close()
 
 
 TRAIN = "dream train leduc-dream seed=7 --run-dir /shared/run --runtime ray --address 10.1.2.3:29422 --resume"
 ARGUMENTS = ["leduc-dream", "/shared/run", "seed=7"]
 
 
-def test_head_on_the_first_node_workers_on_the_others_and_dream_at_the_end(tmp_path: Path) -> None:
-    job = Job(tmp_path, ARGUMENTS, ends="0")
+def test_head_on_the_first_node_workers_on_the_others_and_dream_at_the_end(start: Start) -> None:
+    job = start(ARGUMENTS, ends="0")
     assert job.end()[0] == 0
     started = {call.split(": ")[0]: call for call in job.calls if "ray start" in call}
     assert set(started) == {"n1", "n2", "n3"}
@@ -112,8 +146,8 @@ def test_head_on_the_first_node_workers_on_the_others_and_dream_at_the_end(tmp_p
     assert not any(call.startswith("scontrol requeue") for call in job.calls)
 
 
-def test_the_limit_commits_cleans_up_and_queues_again(tmp_path: Path) -> None:
-    job = Job(tmp_path, ARGUMENTS)
+def test_the_limit_commits_cleans_up_and_queues_again(start: Start) -> None:
+    job = start(ARGUMENTS)
     job.wait_for("dream runs")
     job.process.send_signal(signal.SIGTERM)
     status, output = job.end()
@@ -124,8 +158,8 @@ def test_the_limit_commits_cleans_up_and_queues_again(tmp_path: Path) -> None:
     assert job.calls.count("ray ended") == 3
 
 
-def test_an_interrupt_commits_and_does_not_queue_again(tmp_path: Path) -> None:
-    job = Job(tmp_path, ARGUMENTS)
+def test_an_interrupt_commits_and_does_not_queue_again(start: Start) -> None:
+    job = start(ARGUMENTS)
     job.wait_for("dream runs")
     job.process.send_signal(signal.SIGINT)
     assert job.end()[0] == 130
@@ -134,15 +168,15 @@ def test_an_interrupt_commits_and_does_not_queue_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("status", ["1", "2"])
-def test_a_failure_is_the_status_of_the_job(tmp_path: Path, status: str) -> None:
-    job = Job(tmp_path, ARGUMENTS, ends=status)
+def test_a_failure_is_the_status_of_the_job(start: Start, status: str) -> None:
+    job = start(ARGUMENTS, ends=status)
     assert job.end()[0] == int(status)
     assert not any(call.startswith("scontrol requeue") for call in job.calls)
     assert job.calls.count("ray ended") == 3
 
 
-def test_a_head_that_does_not_answer_ends_the_job(tmp_path: Path) -> None:
-    job = Job(tmp_path, ARGUMENTS, unhealthy="1")
+def test_a_head_that_does_not_answer_ends_the_job(start: Start) -> None:
+    job = start(ARGUMENTS, unhealthy="1")
     status, output = job.end()
     assert status == 1
     assert "does not answer" in output
@@ -150,8 +184,8 @@ def test_a_head_that_does_not_answer_ends_the_job(tmp_path: Path) -> None:
     assert "ray ended" in job.calls
 
 
-def test_without_a_run_folder_it_says_how_it_is_used(tmp_path: Path) -> None:
-    status, output = Job(tmp_path, ["leduc-dream"]).end()
+def test_without_a_run_folder_it_says_how_it_is_used(start: Start) -> None:
+    status, output = start(["leduc-dream"]).end()
     assert status == 2
     assert "usage: sbatch deploy/slurm.sh" in output
 

@@ -144,7 +144,7 @@ class Training:
         )
 
     def wait_until(self, done: Callable[[], bool]) -> None:
-        limit = time.monotonic() + 120
+        limit = time.monotonic() + 300
         while not done():
             assert self.process.poll() is None, self.messages()
             assert time.monotonic() < limit, self.messages()
@@ -159,7 +159,7 @@ class Training:
         return self._messages.read()
 
     def end(self) -> tuple[int, str]:
-        output, _ = self.process.communicate(timeout=120)
+        output, _ = self.process.communicate(timeout=300)
         return self.process.returncode, output
 
     def close(self) -> None:
@@ -226,7 +226,7 @@ def test_a_second_signal_stops_at_once_with_the_last_commit_intact(start: Callab
             time.sleep(0.5)
             assert resumed.poll() is None, "the first signal waits for the iteration"
             os.kill(resumed.pid, signal.SIGTERM)
-            _, rest = resumed.communicate(timeout=60)
+            _, rest = resumed.communicate(timeout=300)
         finally:
             resumed.kill()
     assert resumed.returncode == 130, rest

@@ -48,7 +48,7 @@ def start_and_kill(arguments: list[str], folder: Path, wait_for: int, delay_seco
         command(*arguments), env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
     try:
-        limit = time.monotonic() + 120
+        limit = time.monotonic() + 300
         while record_count(folder) < wait_for:
             assert process.poll() is None, process.communicate()[1]
             assert time.monotonic() < limit

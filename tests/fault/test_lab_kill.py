@@ -48,7 +48,7 @@ def kept(folder: Path) -> set[tuple[str, int]]:
 
 
 def until(condition, process: subprocess.Popen[str] | None = None) -> None:
-    limit = time.monotonic() + 60
+    limit = time.monotonic() + 300
     while not condition():
         assert process is None or process.poll() is None, process.stderr and process.stderr.read()
         assert time.monotonic() < limit

@@ -23,7 +23,7 @@ FRAME = b"".join(encode({"rows": np.arange(5, dtype=np.int32), "seen": 7, "state
 
 
 @given(st.dictionaries(st.text(max_size=8), PLAIN | ARRAYS, max_size=5))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_frames_round_trip(snapshot):
     decoded = decode(b"".join(encode(snapshot)))
     assert decoded.keys() == snapshot.keys()
@@ -47,14 +47,14 @@ def test_every_flipped_bit_and_every_truncation_is_noticed():
 
 
 @given(st.binary(max_size=200), st.booleans())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_random_bytes_are_refused(noise, magic):
     with pytest.raises(FrameError):
         decode(MAGIC + b"\x01\0\0\0" + noise if magic else noise)
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_packing_is_lossless(data):
     n, width = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 20))
     floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -71,7 +71,7 @@ def test_packing_is_lossless(data):
 
 
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(0, 60), max_size=6))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_merged_sums_do_not_depend_on_batching_in_any_bit(seed, cuts):
     rng = np.random.default_rng(seed)
     rows = {

@@ -78,7 +78,7 @@ def laws(draw):
     return weights / weights.sum(axis=1, keepdims=True)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(laws(), st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.999999, float(np.nextafter(1.0, 0.0))]))
 def test_actions_without_probability_are_never_drawn(law, uniform):
     action = inverse_cdf(law, np.full(len(law), uniform))

@@ -36,7 +36,7 @@ def check(matching, advantages, legal):
     np.testing.assert_allclose(p, expected, rtol=1e-12, atol=0)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100)
 @given(cases())
 def test_any_advantages(case):
     check(regret_matching, *case)
