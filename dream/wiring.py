@@ -190,7 +190,7 @@ def _sitting(
         fingerprint, bank, runtime = system.game.fingerprint, system.bank, system.runtime
         run = Run(config, fingerprint, folder, bank, runtime, recorder, interrupt, average, clerk)
         if commit:
-            run.restore(commit.iteration, float(commit.meta["seconds"]), dict(commit.parts))
+            run.restore(commit.iteration, float(commit.meta["seconds"]), commit.parts)
         updates = cfr.ALTERNATING if config.sampling.updates == "alternating" else cfr.SIMULTANEOUS
         cfr.train(run, system.runtime, system.method, updates)
     rows: list[Evaluation] = evaluations(folder)  # type: ignore[assignment]

@@ -147,7 +147,7 @@ class AverageOf:
                 f"the average network of iteration {iteration} cannot be fitted any more: strategy rows are "
                 f"kept for the newest commit, {newest}, alone; `--average bank` has every iteration."
             )
-        self._runtime.restore(dict(self._commit.parts))
+        self._runtime.restore(self._commit.parts)
         parameters, _ = self._runtime.begin_averages(iteration)()
         return parameters
 

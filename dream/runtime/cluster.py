@@ -5,7 +5,7 @@ applied in their order, so that the bits do not depend on the workers. A lost wo
 lost raises PartLostError, and the run goes back to its last commit.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from actors.strategies.strategy import Profile
@@ -224,7 +224,7 @@ class ClusterRuntime:
 
         return gathered
 
-    def restore(self, parts: dict[str, Snapshot]) -> None:
+    def restore(self, parts: Mapping[str, Snapshot]) -> None:
         """See `Runtime.restore`."""
         self.states = parts["counters"]["states"]
         waiting = []

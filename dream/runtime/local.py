@@ -1,6 +1,6 @@
 """Everything in this process: plain calls."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -100,7 +100,7 @@ class LocalRuntime:
         parts = counters | {name: part.snapshot() for name, part in self._named_parts().items()}
         return lambda: parts
 
-    def restore(self, parts: dict[str, Snapshot]) -> None:
+    def restore(self, parts: Mapping[str, Snapshot]) -> None:
         """See `Runtime.restore`."""
         self.states = parts["counters"]["states"]
         for name, part in self._named_parts().items():

@@ -1,6 +1,6 @@
 """What the training loop asks of the place where it runs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from actors.strategies.strategy import Profile
@@ -46,7 +46,7 @@ class Runtime(Protocol):
         """
         ...
 
-    def restore(self, parts: dict[str, Snapshot]) -> None:
+    def restore(self, parts: Mapping[str, Snapshot]) -> None:
         """Continue from a snapshot."""
         ...
 

@@ -153,7 +153,7 @@ class Run:
         folder.checkpoints.prune(self.config.checkpoint.keep)
         self._committing_seconds += time.perf_counter() - began
 
-    def restore(self, iteration: int, seconds: float, parts: dict[str, Snapshot]) -> None:
+    def restore(self, iteration: int, seconds: float, parts: Mapping[str, Snapshot]) -> None:
         """Stand where the commit of `iteration` stood."""
         networks = self._folder.networks
         newest = [networks.get(kind, iteration) for kind in ADVANTAGES if iteration]
