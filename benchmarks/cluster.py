@@ -10,7 +10,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -131,29 +131,40 @@ _TINY = ["sampling.traversals=1", "advantage.steps=1", "advantage.fine_tune_step
 
 
 def workers(budget: Budget) -> list[Result]:
-    """Flop Hold'em sampling, simulator backend: two workers against one, and against two processes without Ray."""
-    rows = ["advantage.buffer=reservoir", "baseline.merge=false"]
-    settings = ["sampling.traversals=50000", "sampling.chunk=5000", *rows]
+    """Flop Hold'em sampling, simulator backend: two workers against one, and against two processes without Ray.
+
+    A phase ends when the last worker does: the fewer chunks it has, the more of it all others wait.
+    """
     count = min(2, os.cpu_count() or 1)
-    config = configuration.load("leduc-os-sd-cfr-quick", [*settings, "game=fhp", "runtime.kind=ray"])
-    with ExitStack() as stack:
-        plain = stack.enter_context(_processes(config, count))
-        backend = RayBackend.connect(None, 1 + count)  # both crews stand, and one of them plays
-        stack.callback(backend.close)
-        one, all_of_them = (
-            _sampling(Assembly.of(configuration.with_overrides(config, [f"runtime.workers={number}"])), backend)
-            for number in (1, count)
+    rows = ["advantage.buffer=reservoir", "baseline.merge=false", "sampling.chunk=5000"]
+    results = []
+    for traversals, target in ((200_000, Target(ratio=1.8)), (50_000, None)):
+        config = configuration.load(
+            "leduc-os-sd-cfr-quick", [*rows, f"sampling.traversals={traversals}", "game=fhp", "runtime.kind=ray"]
         )
-        return compare(
-            "cluster_workers",
-            f"fhp, os-sd-cfr, {count} workers",
-            "states",
-            all_of_them,
-            {"1 worker": one, f"{count} processes without Ray": plain},
-            budget,
-            {"1 worker": Target(ratio=1.8)},
-            time.perf_counter,
-        )
+        with _processes(config, count) as plain, _crews(config, (1, count)) as (one, all_of_them):
+            results += compare(
+                "cluster_workers",
+                f"fhp, os-sd-cfr, {traversals:,} traversals, {count} workers",
+                "states",
+                all_of_them,
+                {"1 worker": one, f"{count} processes without Ray": plain},
+                budget,
+                {"1 worker": target} if target else None,
+                time.perf_counter,
+            )
+    return results
+
+
+@contextmanager
+def _crews(config: RunConfig, sizes: Sequence[int]) -> Iterator[list[Callable[[], float]]]:
+    """Phases of sampling by a crew of each size; all of them stand, and one plays."""
+    backend = RayBackend.connect(None, sum(sizes))
+    try:
+        asked = [configuration.with_overrides(config, [f"runtime.workers={size}"]) for size in sizes]
+        yield [_sampling(Assembly.of(each), backend) for each in asked]
+    finally:
+        backend.close()
 
 
 def _sampling(assembly: Assembly, backend: RayBackend) -> Callable[[], float]:
