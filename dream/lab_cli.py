@@ -13,6 +13,8 @@ from dream.console import Json, Quiet, choice, emit, table, work
 from dream.errors import UsageError
 
 if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
     from dream.laboratory.experiments import ArmCurves
     from dream.laboratory.settings import LabSettings
 
@@ -185,7 +187,7 @@ def list_experiments(as_json: Json = False) -> None:
             for each in studies
         ]
         known = [
-            {"setting": key, "allowed": kind_of(info.annotation), "default": _default(info.get_default())}
+            {"setting": key, "allowed": kind_of(info.annotation), "default": _default(info)}
             for key, info in LabSettings.model_fields.items()
             if key != "game"
         ]
@@ -241,8 +243,10 @@ def _iterates(first: str) -> tuple[Any, ...]:
     return (first, "last" if first == "average" else "average")
 
 
-def _default(value: Any) -> str:
-    return "none" if value is None else str(value)
+def _default(info: FieldInfo) -> str:
+    if info.is_required():
+        return "required"
+    return "none" if info.default is None else str(info.default)
 
 
 def _file_name(kind: str, jobs: Any) -> str:

@@ -108,7 +108,10 @@ def test_list_names_every_experiment_and_setting(run: Run) -> None:
     assert status == 0
     assert all(name in out for name in (*NAMES, *LabSettings.model_fields) if name != "game")
     status, out, _ = run("list", "--json")
-    assert [each["experiment"] for each in json.loads(out)["experiments"]] == list(NAMES)
+    document = json.loads(out)
+    assert [each["experiment"] for each in document["experiments"]] == list(NAMES)
+    defaults = {each["setting"]: each["default"] for each in document["settings"]}
+    assert (defaults["algorithm"], defaults["update"], defaults["anchor_every"]) == ("required", "vanilla", "0")
 
 
 @pytest.mark.parametrize(
