@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from dream.laboratory.settings import LabSettings
+from collections.abc import Iterable
 
-__all__ = ["GAMES", "POINTS", "external"]
+from dream.laboratory.experiments import Arm
+from dream.laboratory.settings import LabSettings
+from dream.laboratory.study import arm
+
+__all__ = ["GAMES", "POINTS", "external", "stream_arms"]
 
 POINTS = 20
 
@@ -20,3 +24,13 @@ GAMES: dict[str, tuple[str, int]] = {
 def external(game: str, chance: str, **changes: object) -> LabSettings:
     """External sampling with the vanilla update, unless changed."""
     return LabSettings.model_validate({"game": game, "algorithm": "es-mccfr", "chance": chance, **changes})
+
+
+def stream_arms(games: Iterable[str], streams: Iterable[str]) -> tuple[Arm, ...]:
+    """An arm "GAME STREAM" of external sampling for every game of `GAMES` that is named, at its budget, and stream."""
+    kinds = tuple(streams)
+    return tuple(
+        arm(f"{name} {chance}", external(GAMES[name][0], chance), GAMES[name][1], POINTS, name)
+        for name in games
+        for chance in kinds
+    )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dream.laboratory.reproduce.budgets import GAMES, POINTS, external
-from dream.laboratory.study import Comparison, Study, arm
+from dream.laboratory.reproduce.budgets import GAMES, stream_arms
+from dream.laboratory.study import Comparison, Study
 
 __all__ = ["STUDY"]
 
@@ -13,11 +13,7 @@ _ANTITHETIC = {"kuhn": -0.5}
 STUDY = Study(
     name="ccs-main",
     summary="chance streams iid, antithetic and weyl in Kuhn, Leduc, Goofspiel-4 and Liar's Dice",
-    arms=tuple(
-        arm(f"{name} {chance}", external(game, chance), touches, POINTS, name)
-        for name, (game, touches) in GAMES.items()
-        for chance in ("iid", "antithetic", "weyl")
-    ),
+    arms=stream_arms(GAMES, ("iid", "antithetic", "weyl")),
     comparisons=tuple(
         Comparison(
             f"{name}: {chance} against iid",

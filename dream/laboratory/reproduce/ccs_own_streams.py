@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dream.laboratory.reproduce.budgets import GAMES, POINTS, external
-from dream.laboratory.study import Comparison, Study, arm
+from dream.laboratory.reproduce.budgets import GAMES, stream_arms
+from dream.laboratory.study import Comparison, Study
 
 __all__ = ["STUDY"]
 
@@ -12,11 +12,7 @@ _STREAMS = ("antithetic-by-traverser", "weyl-by-traverser")
 STUDY = Study(
     name="ccs-own-streams",
     summary="streams that both players' traversals share, or of each traverser's own, in four games",
-    arms=tuple(
-        arm(f"{name} {chance}", external(game, chance), touches, POINTS, name)
-        for name, (game, touches) in GAMES.items()
-        for chance in ("iid", "weyl", *_STREAMS)
-    ),
+    arms=stream_arms(GAMES, ("iid", "weyl", *_STREAMS)),
     comparisons=tuple(
         Comparison(f"{name}: {chance} against {baseline}", f"{name} {baseline}", f"{name} {chance}")
         for name in GAMES

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dream.laboratory.reproduce.budgets import GAMES, POINTS, external
-from dream.laboratory.study import Comparison, Study, arm
+from dream.laboratory.reproduce.budgets import stream_arms
+from dream.laboratory.study import Comparison, Study
 
 __all__ = ["STUDY"]
 
@@ -13,11 +13,7 @@ _STREAMS = ("weyl", "weyl-iteration", "weyl-traversal")
 STUDY = Study(
     name="ccs-persistence",
     summary="weyl streams that persist, start anew in every iteration, or in every traversal; Kuhn and Leduc",
-    arms=tuple(
-        arm(f"{name} {chance}", external(GAMES[name][0], chance), GAMES[name][1], POINTS, name)
-        for name in _GAMES
-        for chance in ("iid", *_STREAMS)
-    ),
+    arms=stream_arms(_GAMES, ("iid", *_STREAMS)),
     comparisons=tuple(
         Comparison(f"{name}: {chance} against iid", f"{name} iid", f"{name} {chance}")
         for name in _GAMES
